@@ -1,0 +1,62 @@
+"""The one entry point: `kalmanac VERB …`, the same as `python -m kalmanac VERB …`.
+
+A verb is a module with `main(argv) -> exit status` that parses its own options. It is imported
+only when it is called, so that `kalmanac --help` answers at once.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kalmanac import __doc__ as purpose
+from kalmanac import __version__
+
+
+class Verb(NamedTuple):
+    """Where a verb lives, and what it does in one line."""
+
+    module: str
+    summary: str
+
+
+VERBS = {
+    "doctor": Verb("kalmanac.doctor", "what is installed here, and a self-test of every scan"),
+    "demo": Verb("kalmanac.demo", "draw a Kalman scan filtering a noisy signal"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit status; 2 for a call that cannot be understood."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"kalmanac {__version__}")
+        return 0
+    name, *rest = words
+    if name not in VERBS:
+        print(f"kalmanac: unknown verb {name!r}{_nearest(name)}", file=sys.stderr)
+        return 2
+    return importlib.import_module(VERBS[name].module).main(rest)
+
+
+def usage() -> str:
+    """The text of `kalmanac --help`."""
+    wide = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{wide}}  {verb.summary}" for name, verb in VERBS.items())
+    return (
+        f"{purpose}\n\n"
+        "usage: kalmanac VERB [options]      (or: python -m kalmanac VERB [options])\n\n"
+        f"{verbs}\n\n"
+        "`kalmanac VERB --help` lists a verb's options; `kalmanac --version` prints the version."
+    )
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name, VERBS, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected one of {', '.join(VERBS)}"

@@ -1,0 +1,182 @@
+"""The Kalman-filter layer (paper, section 4.2, Fig. 2): projections, a filter, a projection."""
+
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kalmanac.encoders.discretisation import RAW_STEP_SIZE, ZeroOrderHold, inverse_softplus
+from kalmanac.encoders.encoder import (
+    HistoryEncoder,
+    Lengths,
+    State,
+    carried,
+    check_step,
+    positive_sizes,
+    read_steps,
+)
+from kalmanac.ops import Belief, Filtering, kalman_scan_packed
+
+R_MIN = 1e-3  # floor of the reading noise's variance (a choice; the paper names none)
+Q_MIN = 1e-4  # floor of the process noise's variance (a choice)
+PROCESS_NOISE = 1.0  # Σᵖ at the start (paper, Table 1)
+
+
+class Beliefs(NamedTuple):
+    """What a Kalman layer believed at every step, (B, T, N) each; (B, L, T, N) for an encoder.
+
+    `prior` is the belief before the reading of step t, `posterior` the one after it, `gain` how
+    much of the reading was taken over: 0 is nothing (also on pads and missing readings), 1 is all.
+    """
+
+    prior: Belief
+    posterior: Belief
+    gain: Tensor
+
+
+class KalmanLayer(HistoryEncoder):
+    """u, w, ρ = W h_t;  predict and update with r = softplus(ρ) + r_min;  z_t = V x⁺_t.
+
+    Used like nn.GRU(batch_first=True): `z, state = layer(h)`, and `layer(h, state)` goes on from
+    there. The state is the `Belief` after the last step, N(0, 1) before the first.
+
+    Args:
+        d_model: features of h and z, E.
+        d_state: channels of the filter, N.
+        input_signal: False leaves out u and the input gain (the paper's vSSM+KF-u).
+        input_process_noise: the process noise is projected from h_t, softplus(·) + q_min, in place
+            of one learnable number per channel (paper, section 4.2, design decisions).
+        variance_feature: z_t is projected from the posterior variance too (same place).
+        raw_step_size: Δ̃ at the start; the step size is its softplus.
+        r_min, q_min: floors of the two noise variances.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        input_signal: bool = True,
+        input_process_noise: bool = False,
+        variance_feature: bool = False,
+        raw_step_size: float = RAW_STEP_SIZE,
+        r_min: float = R_MIN,
+        q_min: float = Q_MIN,
+    ) -> None:
+        super().__init__()
+        positive_sizes(d_model=d_model, d_state=d_state)
+        check_floors(r_min, q_min)
+        self.d_model, self.d_state = d_model, d_state
+        self.layout = "u" * input_signal + "wr" + "q" * input_process_noise
+        self.variance_feature = variance_feature
+        self.r_min, self.q_min = r_min, q_min
+        self.in_projection = nn.Linear(d_model, len(self.layout) * d_state)
+        self.dynamics = ZeroOrderHold(
+            d_state, input_signal=input_signal, raw_step_size=raw_step_size
+        )
+        raw = inverse_softplus(PROCESS_NOISE - q_min)
+        self.raw_process_noise = None
+        if input_process_noise:  # the bias alone gives the paper's initial value
+            nn.init.constant_(self.in_projection.bias[-d_state:], raw)
+        else:
+            self.raw_process_noise = nn.Parameter(torch.full((d_state,), raw))
+        self.out_projection = nn.Linear(d_state * (1 + variance_feature), d_model)
+
+    def initial_state(self, batch: int) -> Belief:
+        """N(0, 1) in every channel."""
+        zeros = torch.zeros(batch, self.d_state, **carried(self.out_projection.weight))
+        return Belief(zeros, torch.ones_like(zeros))
+
+    def forward(
+        self, h: Tensor, state: State | None = None, *, lengths: Lengths = None,
+        reset: Tensor | None = None, observed: Tensor | None = None,
+    ) -> tuple[Tensor, Belief]:  # fmt: skip
+        """See `HistoryEncoder`; where `observed` is False, the step predicts and no more."""
+        z, last, _, _ = self._filter(h, state, lengths, reset, observed, details=False)
+        return z, last
+
+    def beliefs(
+        self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,
+        reset: Tensor | None = None, observed: Tensor | None = None,
+    ) -> Beliefs:  # fmt: skip
+        """Prior, posterior and gain of every step, (B, T, N) each."""
+        return self.forward_with_beliefs(h, state, lengths, reset, observed)[1]
+
+    def forward_with_beliefs(
+        self, h: Tensor, state: State | None, lengths: Lengths, reset: Tensor | None,
+        observed: Tensor | None,
+    ) -> tuple[Tensor, Beliefs]:  # fmt: skip
+        """z and the beliefs behind it."""
+        z, _, posterior, filtering = self._filter(h, state, lengths, reset, observed, details=True)
+        inside = cast(Filtering, filtering)
+        return z, Beliefs(inside.prior, posterior, inside.gain)
+
+    def step(
+        self, h_t: Tensor, state: State, *, reset: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, Belief]:  # fmt: skip
+        """See `HistoryEncoder`; where `observed` is False, the step predicts and no more."""
+        check_step(self, h_t, state, reset, observed)
+        m, P = state
+        if reset is not None:
+            m = m.masked_fill(reset[:, None], 0)
+            P = P.masked_fill(reset[:, None], 1)
+        signals = self.in_projection(h_t)
+        parts = signals.to(m.dtype).chunk(len(self.layout), -1)
+        signal = dict(zip(self.layout, parts, strict=True))
+        a, b = self.dynamics()
+        raw = self._raw_process_noise()
+        q = F.softplus(signal["q"] if raw is None else raw) + self.q_min
+
+        m = a * m if b is None else a * m + b * signal["u"]
+        p = a * a * P + q
+        r = F.softplus(signal["r"]) + self.r_min
+        k, g = p / (p + r), r / (p + r)  # g is 1 - k without the subtraction
+        if observed is not None:
+            k = k.masked_fill(~observed[:, None], 0)
+            g = g.masked_fill(~observed[:, None], 1)
+        belief = Belief(g * m + k * signal["w"], g * p)
+        return self._read_out(Belief(*(x.to(signals.dtype) for x in belief))), belief
+
+    def _filter(
+        self, h: Tensor, state: State | None, lengths: Lengths, reset: Tensor | None,
+        observed: Tensor | None, *, details: bool,
+    ) -> tuple[Tensor, Belief, Belief, Filtering | None]:  # fmt: skip
+        """z, the last belief, all posteriors and, with `details`, what led to them."""
+        steps = read_steps(self, h, state, lengths, reset, observed)
+        a, b = self.dynamics()
+        found = kalman_scan_packed(
+            a,
+            self.in_projection(steps.h),
+            self._raw_process_noise(),
+            layout=self.layout,
+            b=b,
+            state=None if state is None else Belief(*state),
+            lengths=steps.lengths,
+            reset=steps.reset,
+            observed=steps.observed,
+            r_floor=self.r_min,
+            q_floor=self.q_min,
+            details=details,
+        )
+        posterior, last = found[:2]
+        filtering = found[2] if len(found) == 3 else None
+        return steps.zero_pads(self._read_out(posterior)), last, posterior, filtering
+
+    def _raw_process_noise(self) -> Tensor | None:
+        if self.raw_process_noise is None:
+            return None
+        return self.raw_process_noise.to(carried(self.raw_process_noise)["dtype"])
+
+    def _read_out(self, posterior: Belief) -> Tensor:
+        features = torch.cat(posterior, -1) if self.variance_feature else posterior.mean
+        return self.out_projection(features)
+
+
+def check_floors(r_min: float, q_min: float) -> None:
+    """Both floors are positive, and the process noise can start at one above its floor."""
+    if not r_min > 0:
+        raise ValueError(f"r_min: got {r_min!r}, expected a number above 0")
+    if not 0 < q_min < PROCESS_NOISE:
+        raise ValueError(f"q_min: got {q_min!r}, expected a number between 0 and {PROCESS_NOISE}")

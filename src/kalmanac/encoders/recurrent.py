@@ -1,0 +1,200 @@
+"""GRU and LSTM with PyTorch's own kernels, made resettable and safe on padded batches.
+
+Sequences run unpacked: packing needs lengths on the host, which breaks graph capture. A reset cuts
+the sequence, and the pieces run one after the other. torch.compile refuses any nn.GRU or nn.LSTM
+in a full graph until `torch._dynamo.config.allow_rnn` is set.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from kalmanac.encoders.encoder import (
+    HistoryEncoder,
+    Lengths,
+    State,
+    Steps,
+    carried,
+    check_step,
+    positive_sizes,
+    read_steps,
+)
+from kalmanac.encoders.stack import output_norm
+
+
+class GRUState(NamedTuple):
+    """The hidden states of all layers, (B, L, N)."""
+
+    hidden: Tensor
+
+
+class LSTMState(NamedTuple):
+    """Hidden and cell states of all layers, (B, L, N) each."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class GRUEncoder(HistoryEncoder):
+    """nn.GRU and a projection back to E. One nn.GRU per layer, as every layer's end is needed."""
+
+    def __init__(
+        self, d_model: int = 16, *, d_state: int = 128, layers: int = 1, norm: bool = False
+    ) -> None:
+        super().__init__()
+        positive_sizes(d_model=d_model, d_state=d_state, layers=layers)
+        self.d_model, self.d_state = d_model, d_state
+        widths = [d_model, *[d_state] * (layers - 1)]
+        self.layers = nn.ModuleList(nn.GRU(n, d_state, batch_first=True) for n in widths)
+        self.out_projection = nn.Linear(d_state, d_model)
+        self.norm = output_norm(d_model, norm)
+
+    def initial_state(self, batch: int) -> GRUState:
+        """Zeros."""
+        kind = carried(self.out_projection.weight)
+        return GRUState(torch.zeros(batch, len(self.layers), self.d_state, **kind))
+
+    def forward(
+        self, h: Tensor, state: State | None = None, *, lengths: Lengths = None,
+        reset: Tensor | None = None, observed: Tensor | None = None,
+    ) -> tuple[Tensor, GRUState]:  # fmt: skip
+        """See `HistoryEncoder`; `observed` is ignored."""
+        steps = read_steps(self, h, state, lengths, reset, observed)
+        (hidden,) = self.initial_state(h.shape[0]) if state is None else state
+        x, ends = steps.h, []
+        for i, layer in enumerate(self.layers):
+            start = hidden[:, i]
+            x = _gru(cast(nn.GRU, layer), x, start, steps)
+            ends.append(steps.last(x.to(start.dtype), start))
+        z = self.norm(self.out_projection(x))
+        return steps.zero_pads(z), GRUState(torch.stack(ends, 1))
+
+    def step(
+        self, h_t: Tensor, state: State, *, reset: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, GRUState]:  # fmt: skip
+        """See `HistoryEncoder`; `observed` is ignored."""
+        check_step(self, h_t, state, reset, observed)
+        flags = None if reset is None else reset[:, None]
+        z, after = self.forward(h_t[:, None], state, reset=flags)
+        return z[:, 0], after
+
+
+class LSTMEncoder(HistoryEncoder):
+    """nn.LSTM and a projection back to E. Beyond the paper's legend."""
+
+    def __init__(
+        self, d_model: int = 16, *, d_state: int = 128, layers: int = 1, norm: bool = False
+    ) -> None:
+        super().__init__()
+        positive_sizes(d_model=d_model, d_state=d_state, layers=layers)
+        self.d_model, self.d_state = d_model, d_state
+        widths = [d_model, *[d_state] * (layers - 1)]
+        self.layers = nn.ModuleList(nn.LSTM(n, d_state, batch_first=True) for n in widths)
+        self.out_projection = nn.Linear(d_state, d_model)
+        self.norm = output_norm(d_model, norm)
+
+    def initial_state(self, batch: int) -> LSTMState:
+        """Zeros."""
+        kind = carried(self.out_projection.weight)
+        zeros = torch.zeros(batch, len(self.layers), self.d_state, **kind)
+        return LSTMState(zeros, torch.zeros_like(zeros))
+
+    def forward(
+        self, h: Tensor, state: State | None = None, *, lengths: Lengths = None,
+        reset: Tensor | None = None, observed: Tensor | None = None,
+    ) -> tuple[Tensor, LSTMState]:  # fmt: skip
+        """See `HistoryEncoder`; `observed` is ignored."""
+        steps = read_steps(self, h, state, lengths, reset, observed)
+        hidden, cell = self.initial_state(h.shape[0]) if state is None else state
+        x, hiddens, cells = steps.h, [], []
+        for i, layer in enumerate(self.layers):
+            start = hidden[:, i]
+            x, last_cell = _lstm(cast(nn.LSTM, layer), x, start, cell[:, i], steps)
+            hiddens.append(steps.last(x.to(start.dtype), start))
+            cells.append(last_cell)
+        z = self.norm(self.out_projection(x))
+        return steps.zero_pads(z), LSTMState(torch.stack(hiddens, 1), torch.stack(cells, 1))
+
+    def step(
+        self, h_t: Tensor, state: State, *, reset: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, LSTMState]:  # fmt: skip
+        """See `HistoryEncoder`; `observed` is ignored."""
+        check_step(self, h_t, state, reset, observed)
+        flags = None if reset is None else reset[:, None]
+        z, after = self.forward(h_t[:, None], state, reset=flags)
+        return z[:, 0], after
+
+
+def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:
+    """The hidden states of all steps, (B, T, N)."""
+    weights = _weights(layer)
+    x, hidden = x.to(weights[0].dtype), hidden.to(weights[0].dtype)
+    found = []
+    for begin, end in pieces(steps.reset, x.shape[1]):
+        if steps.reset is not None:
+            hidden = hidden.masked_fill(steps.reset[:, begin, None], 0)
+        piece, start = x[:, begin:end].contiguous(), hidden[None].contiguous()
+        y, last = torch.gru(piece, start, weights, True, 1, 0.0, layer.training, False, True)
+        found.append(y)
+        hidden = last[0]
+    return torch.cat(found, 1) if found else x.new_zeros(*x.shape[:2], layer.hidden_size)
+
+
+PASS = 1e4  # a gate's input that saturates it exactly in every dtype: σ(PASS) = 1, σ(-PASS) = 0
+
+
+def _lstm(
+    layer: nn.LSTM, x: Tensor, hidden: Tensor, cell: Tensor, steps: Steps
+) -> tuple[Tensor, Tensor]:
+    """The hidden states of all steps, (B, T, N), and the cell after each row's own length, (B, N).
+
+    nn.LSTM does not show the cells of earlier steps. So pads are marked in one more input feature,
+    which holds the input gate at 0 and the forget gate at 1: the cell passes through unchanged.
+    """
+    weights = _weights(layer)
+    carry, dtype = cell.dtype, weights[0].dtype
+    x, hidden, cell = x.to(dtype), hidden.to(dtype), cell.to(dtype)
+    if steps.padded is not None:
+        gates = [-PASS, PASS, 0.0, 0.0]  # input, forget, cell, output
+        column = torch.cat([weights[0].new_full((layer.hidden_size, 1), g) for g in gates])
+        weights[0] = torch.cat([weights[0], column], 1)
+        x = torch.cat([x, steps.padded.to(dtype)], 2)
+    found = []
+    for begin, end in pieces(steps.reset, x.shape[1]):
+        if steps.reset is not None:
+            hidden = hidden.masked_fill(steps.reset[:, begin, None], 0)
+            cell = cell.masked_fill(steps.reset[:, begin, None], 0)
+        start = [hidden[None].contiguous(), cell[None].contiguous()]
+        y, last, last_cell = torch.lstm(
+            x[:, begin:end].contiguous(), start, weights, True, 1, 0.0, layer.training, False, True
+        )
+        found.append(y)
+        hidden, cell = last[0], last_cell[0]
+    states = torch.cat(found, 1) if found else x.new_zeros(*x.shape[:2], layer.hidden_size)
+    return states, cell.to(carry)
+
+
+def _weights(layer: nn.RNNBase) -> list[Tensor]:
+    """Input weights, hidden weights, and the biases of both."""
+    return list(layer.parameters())
+
+
+def pieces(reset: Tensor | None, steps: int) -> Iterator[tuple[int, int]]:
+    """Ranges of steps that begin wherever any row resets.
+
+    Where the flags cannot be read (while a graph is traced or captured), every step is a piece.
+    """
+    if reset is None:
+        cuts = []
+    elif torch.compiler.is_compiling() or (
+        reset.is_cuda and torch.cuda.is_current_stream_capturing()
+    ):
+        cuts = list(range(1, steps))
+    else:
+        cuts = [t for t in reset.any(0).nonzero()[:, 0].tolist() if t > 0]
+    return pairwise([0, *cuts, steps]) if steps else iter(())

@@ -1,0 +1,51 @@
+"""The table of history encoders: name → constructor. A new encoder is its file and one row here."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kalmanac.encoders.encoder import HistoryEncoder
+from kalmanac.encoders.kalman_encoder import kf_block, vssm_kf
+from kalmanac.encoders.mamba import mamba
+from kalmanac.encoders.memoryless import Memoryless
+from kalmanac.encoders.recurrent import GRUEncoder, LSTMEncoder
+from kalmanac.encoders.s5 import s5
+from kalmanac.encoders.ssm import vssm
+from kalmanac.encoders.transformer import TransformerEncoder
+
+ENCODERS: dict[str, Callable[..., HistoryEncoder]] = {
+    "vssm": vssm,
+    "vssm+kf": vssm_kf,
+    "vssm+kf-u": partial(vssm_kf, input_signal=False),
+    "mamba": mamba,
+    "gru": GRUEncoder,
+    "transformer": TransformerEncoder,
+    "memoryless": Memoryless,
+    # beyond the paper's legend
+    "kf-block": kf_block,
+    "lstm": LSTMEncoder,
+    "s5": s5,
+}
+
+
+def encoder_settings(name: str) -> dict[str, Any]:
+    """The settings that encoder `name` takes, with their defaults."""
+    return {k: p.default for k, p in inspect.signature(_row(name)).parameters.items()}
+
+
+def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
+    """Encoder `name` with the paper's settings, except for those given."""
+    known = encoder_settings(name)
+    for setting in settings:
+        if setting not in known:
+            raise TypeError(
+                f"{setting}: encoder {name!r} has no such setting, expected {', '.join(known)}"
+            )
+    return _row(name)(**settings)
+
+
+def _row(name: str) -> Callable[..., HistoryEncoder]:
+    if name not in ENCODERS:
+        raise ValueError(f"encoder: got {name!r}, expected one of {', '.join(ENCODERS)}")
+    return ENCODERS[name]

@@ -1,0 +1,209 @@
+"""Kalman scan kernels: one fused loop over time, vectorised over channels, threads over rows.
+
+Every array has three axes; what is constant or absent comes as a broadcast view (stride 0), so that
+one kernel serves all forms of a call. Signals are read row by row in place.
+"""
+
+import numba
+import numpy as np
+from numba import prange, types
+
+from kalmanac.ops.cpu.compile import all_rows, one_row, row_facts, signals
+from kalmanac.ops.cpu.rows import row
+
+
+@all_rows(lambda n: (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 5)))
+def forward(width, inputs, beliefs, facts, outputs):
+    """Predict and update, t = 0 … length-1, then hold the belief (paper, Eqs. 4 to 8).
+
+    inputs (a, b, u, q, w, r); beliefs (m, P) of the start and of the prior, each (B, 1, N);
+    outputs (mean, variance) of all steps and of the end, (B, 1, N), whose rows carry the belief,
+    and scratch (B, 1, N) that carries what rounding took from the variance. At a fixed point that
+    loss is the same at every step, and a long memory (a → 1) would add it up a thousandfold.
+    `width` channels of one row make a task.
+    """
+    rows, _, channels = inputs[4].shape
+    blocks = (channels + width - 1) // width
+    for task in prange(rows * blocks):
+        low = (task % blocks) * width
+        count = min(width, channels - low)
+        forward_row(task // blocks, low, count, inputs, beliefs, facts, outputs)
+
+
+@all_rows(
+    lambda n: (
+        types.intp,
+        signals(n, 6),
+        signals(n, 4),
+        row_facts(),
+        signals(n, 2),
+        signals(n, 4),
+        signals(n, 6),
+        signals(n, 4),
+    )
+)
+def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs):
+    """The closed-form adjoint, t = T-1 … 0.
+
+    saved: mean and variance of all steps. given: the gradients of `forward`'s four outputs.
+    g_inputs, g_beliefs: what is filled. The gradients of a, b and of a constant q are partial sums
+    per row, (B, 1, N); these three, the time-varying q's and the prior's are added to, so they must
+    come zeroed. The rows of the start's gradient carry the adjoints (μ, π) of the belief.
+    """
+    rows, _, channels = inputs[4].shape
+    blocks = (channels + width - 1) // width
+    for task in prange(rows * blocks):
+        low = (task % blocks) * width
+        count = min(width, channels - low)
+        backward_row(
+            task // blocks, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs
+        )
+
+
+@numba.njit
+def above_denormal(x):
+    """Below this, a decaying mean or adjoint is set to zero: denormals would slow the loop down."""
+    return x.dtype.type(np.finfo(x.dtype).tiny * 1e8)
+
+
+@one_row
+def forward_row(i, low, count, inputs, beliefs, facts, outputs):
+    """`forward` for `count` channels of row i, from channel `low` on."""
+    a, b, u, q, w, r = inputs
+    m_start, P_start, m_prior, P_prior = beliefs
+    lengths, reset, observed = facts
+    mean, variance, m_end, P_end, rounding = outputs
+    steps = w.shape[1]
+    length = min(max(lengths[i], 0), steps)
+    zero, one, tiny = w.dtype.type(0), w.dtype.type(1), above_denormal(w)
+
+    a_, b_, lost = row(a, 0, 0, low), row(b, 0, 0, low), row(rounding, i, 0, low)
+    m0_, P0_ = row(m_start, i, 0, low), row(P_start, i, 0, low)
+    mp_, Pp_ = row(m_prior, i, 0, low), row(P_prior, i, 0, low)
+    m, P = row(m_end, i, 0, low), row(P_end, i, 0, low)
+    for n in range(count):
+        m[n] = m0_[n]
+        P[n] = P0_[n]
+        lost[n] = zero
+    for t in range(length):
+        if reset[i, t]:
+            for n in range(count):
+                m[n] = mp_[n]
+                P[n] = Pp_[n]
+                lost[n] = zero
+        u_, q_, w_, r_ = row(u, i, t, low), row(q, i, t, low), row(w, i, t, low), row(r, i, t, low)
+        mean_, variance_ = row(mean, i, t, low), row(variance, i, t, low)
+        if observed[i, t]:
+            for n in range(count):
+                grown = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n]
+                p = P[n] + grown
+                inverse = one / (p + r_[n])
+                g = r_[n] * inverse  # 1 - k without cancellation
+                x = g * (a_[n] * m[n] + b_[n] * u_[n]) + (p * inverse) * w_[n]
+                x = zero if abs(x) <= tiny else x
+                change = (grown * r_[n] - P[n] * p) * inverse + lost[n]
+                y = P[n] + change
+                sharp = p > r_[n]  # then the sum cancels, but the memory is short
+                lost[n] = zero if sharp else change - (y - P[n])
+                y = g * p if sharp else y
+                m[n] = x
+                P[n] = y
+                mean_[n] = x
+                variance_[n] = y
+        else:
+            for n in range(count):
+                x = a_[n] * m[n] + b_[n] * u_[n]
+                x = zero if abs(x) <= tiny else x
+                change = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n] + lost[n]
+                y = P[n] + change
+                lost[n] = change - (y - P[n])
+                m[n] = x
+                P[n] = y
+                mean_[n] = x
+                variance_[n] = y
+    for t in range(length, steps):
+        mean_, variance_ = row(mean, i, t, low), row(variance, i, t, low)
+        for n in range(count):
+            mean_[n] = m[n]
+            variance_[n] = P[n]
+
+
+@one_row
+def backward_row(i, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs):
+    """`backward` for `count` channels of row i, from channel `low` on."""
+    a, b, u, q, w, r = inputs
+    m_start, P_start, m_prior, P_prior = beliefs
+    lengths, reset, observed = facts
+    mean, variance = saved
+    g_mean, g_variance, g_m_end, g_P_end = given
+    g_a, g_b, g_u, g_q, g_w, g_r = g_inputs
+    g_m_start, g_P_start, g_m_prior, g_P_prior = g_beliefs
+    steps = w.shape[1]
+    length = min(max(lengths[i], 0), steps)
+    zero, one, two = w.dtype.type(0), w.dtype.type(1), w.dtype.type(2)
+    tiny = above_denormal(w)
+
+    a_, b_ = row(a, 0, 0, low), row(b, 0, 0, low)
+    ga_, gb_ = row(g_a, i, 0, low), row(g_b, i, 0, low)
+    gmp_, gPp_ = row(g_m_prior, i, 0, low), row(g_P_prior, i, 0, low)
+    gme_, gPe_ = row(g_m_end, i, 0, low), row(g_P_end, i, 0, low)
+    mu, pi = row(g_m_start, i, 0, low), row(g_P_start, i, 0, low)
+    for n in range(count):
+        mu[n] = gme_[n]
+        pi[n] = gPe_[n]
+    for t in range(steps - 1, length - 1, -1):
+        gm_, gP_ = row(g_mean, i, t, low), row(g_variance, i, t, low)
+        gu_, gw_, gr_ = row(g_u, i, t, low), row(g_w, i, t, low), row(g_r, i, t, low)
+        for n in range(count):
+            mu[n] += gm_[n]
+            pi[n] += gP_[n]
+            gu_[n] = zero
+            gw_[n] = zero
+            gr_[n] = zero
+    for t in range(length - 1, -1, -1):
+        if reset[i, t]:
+            m_, P_ = row(m_prior, i, 0, low), row(P_prior, i, 0, low)
+        elif t == 0:
+            m_, P_ = row(m_start, i, 0, low), row(P_start, i, 0, low)
+        else:
+            m_, P_ = row(mean, i, t - 1, low), row(variance, i, t - 1, low)
+        u_, q_, w_, r_ = row(u, i, t, low), row(q, i, t, low), row(w, i, t, low), row(r, i, t, low)
+        gm_, gP_ = row(g_mean, i, t, low), row(g_variance, i, t, low)
+        gu_, gq_ = row(g_u, i, t, low), row(g_q, i, t, low)
+        gw_, gr_ = row(g_w, i, t, low), row(g_r, i, t, low)
+        if observed[i, t]:
+            for n in range(count):
+                x, y = mu[n] + gm_[n], pi[n] + gP_[n]
+                p = a_[n] * a_[n] * P_[n] + q_[n]
+                inverse = one / (p + r_[n])
+                k, g = p * inverse, r_[n] * inverse
+                e = x * ((w_[n] - a_[n] * m_[n] - b_[n] * u_[n]) * inverse)
+                p_bar = g * (e + y * g)
+                c_bar = g * x
+                gr_[n] = k * (y * k - e)
+                gw_[n] = k * x
+                gu_[n] = b_[n] * c_bar
+                gq_[n] += p_bar
+                gb_[n] += u_[n] * c_bar
+                ga_[n] += c_bar * m_[n] + two * a_[n] * P_[n] * p_bar
+                x, y = a_[n] * c_bar, a_[n] * a_[n] * p_bar
+                mu[n] = zero if abs(x) <= tiny else x
+                pi[n] = zero if abs(y) <= tiny else y
+        else:
+            for n in range(count):
+                x, y = mu[n] + gm_[n], pi[n] + gP_[n]
+                gr_[n] = zero
+                gw_[n] = zero
+                gu_[n] = b_[n] * x
+                gq_[n] += y
+                gb_[n] += u_[n] * x
+                ga_[n] += x * m_[n] + two * a_[n] * P_[n] * y
+                x, y = a_[n] * x, a_[n] * a_[n] * y
+                mu[n] = zero if abs(x) <= tiny else x
+                pi[n] = zero if abs(y) <= tiny else y
+        if reset[i, t]:
+            for n in range(count):
+                gmp_[n] += mu[n]
+                gPp_[n] += pi[n]
+                mu[n] = zero
+                pi[n] = zero

@@ -1,0 +1,218 @@
+"""From tensors to kernels: arrays without copies, memory for results, PyTorch's threads."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kalmanac.ops.arguments import carry_dtype
+from kalmanac.ops.cpu import kalman_kernels, linear_kernels
+from kalmanac.ops.inputs import valid_steps
+from kalmanac.ops.operators import split_signals
+
+NUMBERS = {
+    torch.float32: numba.float32,
+    torch.float64: numba.float64,
+    torch.complex64: numba.complex64,
+    torch.complex128: numba.complex128,
+}
+NO, YES = torch.zeros((), dtype=torch.bool), torch.ones((), dtype=torch.bool)
+MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-level cache
+
+
+def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
+    """See `operators.kalman_operator`."""
+    dtype = signals[0].dtype
+    mean, variance, m, P = _filter(
+        _kalman_inputs(parameters, signals, layout, floors), beliefs, facts
+    )
+    return mean.to(dtype), variance.to(dtype), m, P, m.new_empty(0)
+
+
+def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
+    """See `operators.kalman_operator`."""
+    inputs = _kalman_inputs(parameters, signals, layout, floors)
+    w = inputs[4]
+    rows, _, channels = w.shape
+    saved = outputs[:2]
+    if saved[0].dtype != w.dtype:  # rounded to half precision: filter again
+        saved = _filter(inputs, beliefs, facts)[:2]
+    g_parameters = w.new_zeros(3, rows, 1, channels)  # a, b, constant q: partial sums per row
+    g_signals = [torch.empty(x.shape, dtype=w.dtype) for x in signals]
+    named = split_signals(g_signals, layout)
+    if "q" in named:
+        named["q"].zero_()  # added to, like the partial sums
+    g_inputs = [
+        g_parameters[0],
+        g_parameters[1],
+        named.get("u", w.new_empty(rows, 1, channels)),
+        named.get("q", g_parameters[2]),
+        named["w"],
+        named["r"],
+    ]
+    g_beliefs = [w.new_zeros(rows, channels) for _ in range(4)]
+    given = [w.new_zeros(channels) if g is None else g.to(w.dtype) for g in given]
+    launch(
+        kalman_kernels.backward, w,
+        arrays(w, inputs), _belief_arrays(w, beliefs), row_facts(w, *facts), arrays(w, saved),
+        arrays(w, given), arrays(w, g_inputs), arrays(w, g_beliefs),
+    )  # fmt: skip
+    _through_softplus(named, split_signals(signals, layout), floors, facts)
+    summed = [g.clone() for g in g_parameters.sum((1, 2))]
+    if floors[1] is not None and parameters[2] is not None:
+        summed[2] *= parameters[2].sigmoid()
+    found = [g if x is not None else g[:0] for g, x in zip(summed, parameters, strict=True)]
+    g_beliefs = [g[:0] if x is None else g for g, x in zip(g_beliefs, beliefs, strict=True)]
+    return [*found, *(g.to(signals[0].dtype) for g in g_signals), *g_beliefs]
+
+
+def _filter(inputs, beliefs, facts):
+    """Mean and variance of all steps and of the end."""
+    w = inputs[4]
+    outputs = [torch.empty(w.shape, dtype=w.dtype) for _ in range(2)]
+    outputs += [w.new_empty(w.shape[0], w.shape[2]) for _ in range(3)]
+    launch(
+        kalman_kernels.forward, w,
+        arrays(w, inputs), _belief_arrays(w, beliefs), row_facts(w, *facts), arrays(w, outputs),
+    )  # fmt: skip
+    return outputs[:4]
+
+
+def _belief_arrays(like, beliefs):
+    """(m, P) of start and prior, N(0, 1) where they are absent."""
+    standard = like.new_zeros(like.shape[2]), like.new_ones(like.shape[2])
+    return arrays(like, [s if x is None else x for x, s in zip(beliefs, standard * 2, strict=True)])
+
+
+def _kalman_inputs(parameters, signals, layout, floors):
+    """(a, b, u, q, w, r) in the carry dtype, noises as variances, b = 1 and u = 0 where absent."""
+    a, b, q = parameters
+    named = {name: x.to(a.dtype) for name, x in split_signals(signals, layout).items()}
+    r_floor, q_floor = floors
+    q = named["q"] if q is None else q
+    return [
+        a,
+        torch.ones_like(a) if b is None else b,
+        named["u"] if "u" in named else torch.zeros_like(a),
+        q if q_floor is None else F.softplus(q).add_(q_floor),
+        named["w"],
+        named["r"] if r_floor is None else F.softplus(named["r"]).add_(r_floor),
+    ]
+
+
+def _through_softplus(gradients, signals, floors, facts):
+    """Chain the gradients of raw noises with softplus' slope, but for steps that did not count.
+
+    What stands in the signals there may be NaN, and must not get into a gradient that is zero.
+    """
+    lengths, _, observed = facts
+    for name, floor in zip("rq", floors, strict=True):
+        if floor is None or name not in gradients:
+            continue
+        gradient, raw = gradients[name], signals[name]
+        gradient *= raw.to(gradient.dtype).sigmoid()
+        counts = None if lengths is None else valid_steps(lengths, raw)
+        if name == "r" and observed is not None:
+            counts = observed if counts is None else counts & observed
+        if counts is not None:
+            gradient.masked_fill_(~counts[..., None], 0)
+
+
+def linear_forward(a, b, start, initial, lengths, reset):
+    """See `operators.linear_operator`."""
+    carry = carry_dtype(b.dtype)
+    states, end = _recur(a.to(carry), b.to(carry), start, initial, lengths, reset)
+    return states.to(b.dtype), end
+
+
+def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_end):
+    """See `operators.linear_operator`."""
+    signals, carry = b.dtype, carry_dtype(b.dtype)
+    a, b = a.to(carry), b.to(carry)
+    if signals != carry:  # the states were rounded to half precision: run again
+        states, _ = _recur(a, b, start, initial, lengths, reset)
+    rows, steps, channels = b.shape
+    g_a = b.new_zeros(rows, steps if a.dim() == 3 else 1, channels)
+    g_b = torch.empty(b.shape, dtype=carry)
+    g_starts = [b.new_zeros(rows, channels) for _ in range(2)]
+    given = [b.new_zeros(channels) if g is None else g.to(carry) for g in (g_states, g_end)]
+    launch(
+        linear_kernels.backward, b,
+        arrays(b, (a, b)), _start_arrays(b, start, initial), row_facts(b, lengths, reset, None),
+        arrays(b, (states,)), arrays(b, given), arrays(b, (g_a, g_b)), arrays(b, g_starts),
+    )  # fmt: skip
+    g_a = g_a.to(signals) if a.dim() == 3 else g_a.sum((0, 1))
+    g_starts = [g[:0] if x is None else g for g, x in zip(g_starts, (start, initial), strict=True)]
+    return [g_a, g_b.to(signals), *g_starts]
+
+
+def _recur(a, b, start, initial, lengths, reset):
+    """The states of all steps and of the end."""
+    outputs = torch.empty(b.shape, dtype=b.dtype), b.new_empty(b.shape[0], b.shape[2])
+    launch(
+        linear_kernels.forward, b,
+        arrays(b, (a, b)), _start_arrays(b, start, initial), row_facts(b, lengths, reset, None),
+        arrays(b, outputs),
+    )  # fmt: skip
+    return outputs
+
+
+def _start_arrays(like, start, initial):
+    zero = like.new_zeros(like.shape[2])
+    return arrays(like, [zero if x is None else x for x in (start, initial)])
+
+
+def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
+    """Run a kernel with as many threads as PyTorch uses.
+
+    Rows are the unit of work; where there are fewer rows than threads, rows are cut into blocks of
+    channels, and very wide rows are cut to stay in the cache.
+    """
+    rows, _, channels = like.shape
+    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    blocks = max(-(-channels // MOST_CHANNELS_A_TASK), -(-threads // max(rows, 1)))
+    width = max(-(-channels // (blocks * 16)), 1) * 16  # whole vectors
+    before = numba.get_num_threads()
+    numba.set_num_threads(threads)
+    try:
+        kernel(NUMBERS[like.dtype])(width, *arguments)
+    finally:
+        numba.set_num_threads(before)
+
+
+def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
+    """Each tensor as an array of three axes, by strides alone.
+
+    (N,) and (B, 1, N) become (B, T, N), (B, N) becomes (B, 1, N). A last axis whose elements are
+    not neighbours in memory is the one thing that is copied.
+    """
+    shape = like.shape
+    result = []
+    for x in tensors:
+        if x.stride(-1) != 1 and shape[2] > 1:
+            x = x.contiguous()
+        if x.is_complex():
+            x = x.resolve_conj()
+        x = x.detach()
+        if x.dim() == 2:
+            x = x[:, None]
+        elif x.shape != shape:
+            x = x.expand(shape)
+        result.append(x.numpy())
+    return tuple(result)
+
+
+def row_facts(
+    like: Tensor, lengths: Tensor | None, reset: Tensor | None, observed: Tensor | None
+) -> tuple[np.ndarray, ...]:
+    """(lengths, reset, observed), with absent flags as one broadcast value."""
+    shape = like.shape[:2]
+    return (
+        np.full(shape[0], shape[1], np.int32) if lengths is None else lengths.int().numpy(),
+        (NO.expand(shape) if reset is None else reset).numpy(),
+        (YES.expand(shape) if observed is None else observed).numpy(),
+    )

@@ -1,0 +1,84 @@
+"""Which backend runs a scan: the table, the choice, and the ways to override it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kalmanac.ops import cpu, gpu, parallel, reference
+from kalmanac.ops.belief import Belief
+from kalmanac.ops.inputs import KalmanInputs, LinearInputs
+
+
+class Backend(NamedTuple):
+    """One implementation of both scans."""
+
+    name: str
+    kalman: Callable[[KalmanInputs], tuple[Belief, Belief]]
+    linear: Callable[[LinearInputs], tuple[Tensor, Tensor]]
+    why_not: Callable[[torch.device, torch.dtype], str | None]  # None where it can run
+    fused: bool  # takes half-precision, raw (softplus) and packed signals as they are
+
+
+def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:
+    return None
+
+
+BACKENDS = {
+    "reference": Backend("reference", reference.kalman, reference.linear, _anywhere, False),
+    "parallel": Backend("parallel", parallel.kalman, parallel.linear, _anywhere, False),
+    "cpu": Backend("cpu", cpu.kalman, cpu.linear, cpu.why_not, True),
+    "gpu": Backend("gpu", gpu.kalman, gpu.linear, gpu.why_not, True),
+}
+
+
+class _Override(threading.local):
+    """The backend of the innermost `use_backend` block of this thread.
+
+    Not a ContextVar: torch.compile can neither trace nor guard one.
+    """
+
+    name: str | None = None
+
+
+_override = _Override()
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Run every scan inside the block on backend `name`; a call's own `backend=` still wins."""
+    outer, _override.name = _override.name, _known(name)
+    try:
+        yield
+    finally:
+        _override.name = outer
+
+
+def choose(asked: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
+    """The backend for a call. An explicit choice is obeyed or refused, never replaced."""
+    name = asked if asked is not None else _override.name
+    if name is not None:
+        backend = BACKENDS[_known(name)]
+        reason = backend.why_not(device, dtype)
+        if reason is not None:
+            raise ValueError(f"backend: {name!r} cannot run here: {reason}")
+        return backend
+    fused = BACKENDS["cpu" if device.type == "cpu" else "gpu"]
+    if fused.why_not(device, dtype) is None:
+        return fused
+    # one step is a handful of plain operations: a scan of any kind would only add to them
+    return BACKENDS["reference" if steps == 1 else "parallel"]
+
+
+def usable(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
+    """For every backend: None if it can run there, else the reason why not."""
+    return {name: backend.why_not(device, dtype) for name, backend in BACKENDS.items()}
+
+
+def _known(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"backend: got {name!r}, expected one of {', '.join(BACKENDS)}")
+    return name

@@ -1,0 +1,41 @@
+"""Backend `gpu`: fused forward and closed-form backward in Triton.
+
+With TRITON_INTERPRET=1 in the environment, Triton interprets the kernels and the backend runs on
+CPU tensors: slowly, but it is the same code, so that it can be tested without a GPU.
+"""
+
+import os
+from importlib.util import find_spec
+
+import torch
+
+from kalmanac.ops.gpu.tiling import saved_shape
+from kalmanac.ops.late import late
+from kalmanac.ops.operators import kalman_operator, linear_operator
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
+    """None if the backend can run signals of `dtype` on `device`, else the reason."""
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if device.type != ("cpu" if interpreted else "cuda"):
+        return f"it needs tensors on a CUDA device, got {device}"
+    if dtype not in DTYPES:
+        return f"it has no kernel for {dtype}"
+    return None
+
+
+kalman = kalman_operator(
+    "gpu",
+    late("kalmanac.ops.gpu.launch", "kalman_forward"),
+    late("kalmanac.ops.gpu.launch", "kalman_backward"),
+    saved_shape,
+)
+linear = linear_operator(
+    "gpu",
+    late("kalmanac.ops.gpu.launch", "linear_forward"),
+    late("kalmanac.ops.gpu.launch", "linear_backward"),
+)

@@ -1,0 +1,212 @@
+"""The paper's algorithm: a parallel scan of logarithmic depth, in plain PyTorch, over any element.
+
+It needs no compiled code and runs on any device; the fused backends are much faster. The belief
+before the first step is simply the first element, and a reset is the prior's element joined with
+the step's own: the scan itself knows of neither.
+
+Padding can be expressed in two ways, which agree on right-padded batches: `form="identity"` turns
+padded steps into the identity element, `form="masked"` uses the paper's operator (Definition 1).
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from kalmanac.ops import elements
+from kalmanac.ops.belief import Belief
+from kalmanac.ops.elements import Affine, Element
+from kalmanac.ops.inputs import (
+    KalmanInputs,
+    LinearInputs,
+    neutral_kalman,
+    neutral_linear,
+    start_and_initial,
+    start_and_prior,
+    valid_steps,
+    widened,
+)
+
+Form = Literal["identity", "masked"]
+Leaves = list[Tensor]
+
+
+def associative_scan(combine: Callable[[Leaves, Leaves], Leaves], leaves: Leaves) -> Leaves:
+    """All prefixes e_0, e_0 ∘ e_1, … along axis 1, in O(log T) dependent steps and O(T) work.
+
+    `leaves` are the fields of the elements, each (B, T, …); `combine` takes and returns such lists.
+    Pairs are joined, the half as long sequence is scanned, and the prefixes in between follow with
+    one more join each.
+    """
+    steps = leaves[0].shape[1]
+    if steps == 1:
+        return leaves
+    pairs = combine([x[:, 0 : steps - 1 : 2] for x in leaves], [x[:, 1::2] for x in leaves])
+    odd = associative_scan(combine, pairs)  # prefixes that end at 1, 3, 5, …
+    before = odd if steps % 2 else [x[:, :-1] for x in odd]
+    if before[0].shape[1] == 0:
+        even = [x[:, :1] for x in leaves]
+    else:
+        joined = combine(before, [x[:, 2::2] for x in leaves])
+        even = [torch.cat([x[:, :1], y], 1) for x, y in zip(leaves, joined, strict=True)]
+    return [_interleave(x, y) for x, y in zip(even, odd, strict=True)]
+
+
+def kalman(x: KalmanInputs, form: Form = "identity") -> tuple[Belief, Belief]:
+    """`kalman_scan` over `Filter` elements, in double precision inside.
+
+    PyTorch does not differentiate the elements: their parts are as large as 1/q where the filter's
+    own derivatives are not, and would cancel. The backward is the closed form, whose two adjoint
+    recursions are scans as well.
+    """
+    dtype = x.a.dtype
+    x = widened(neutral_kalman(x))
+    start, prior = start_and_prior(x)
+    posterior = _FilterScan.apply(
+        form, x.a, _drive(x), x.q, x.w, x.r, *start, *prior, x.lengths, x.reset, x.observed
+    )
+    mean, variance = (y.to(dtype) for y in posterior)
+    return Belief(mean, variance), Belief(mean[:, -1], variance[:, -1])
+
+
+class _FilterScan(torch.autograd.Function):
+    """Posterior means and variances, (B, T, N), and the closed-form adjoint."""
+
+    @staticmethod
+    def forward(
+        ctx, form, a, c, q, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed
+    ):
+        leaf = elements.step_filter(a, c, q, w, r)
+        if observed is not None:
+            blind = elements.predict_filter(a, c, q)
+            leaf = elements.select(observed[..., None], leaf, blind)
+        if reset is not None:
+            prior = elements.constant_filter(Belief(m_prior[:, None], P_prior[:, None]))
+            fresh = elements.combine_filter(prior, leaf)
+            leaf = elements.select(reset[..., None], fresh, leaf)
+        start = elements.constant_filter(Belief(m_start, P_start))
+        identity = elements.identity_filter(leaf.b)
+        scanned = _scan(elements.combine_filter, start, leaf, identity, lengths, form)
+        ctx.save_for_backward(
+            a, c, q, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
+            scanned.b, scanned.C,
+        )  # fmt: skip
+        return scanned.b, scanned.C
+
+    @staticmethod
+    def backward(ctx, g_mean, g_variance):
+        a, c, q, w, r, *beliefs, lengths, reset, observed, mean, variance = ctx.saved_tensors
+        m_start, P_start, m_prior, P_prior = beliefs
+        valid = valid_steps(lengths, w)[..., None]
+        read = valid if observed is None else valid & observed[..., None]
+        fresh = torch.zeros_like(valid) if reset is None else reset[..., None] & valid
+
+        # the belief before each step, and what the step did to it
+        m = torch.cat([m_start[:, None], mean[:, :-1]], 1)
+        P = torch.cat([P_start[:, None], variance[:, :-1]], 1)
+        m = torch.where(fresh, m_prior[:, None], m)
+        P = torch.where(fresh, P_prior[:, None], P)
+        p = a * a * P + q
+        s = p + r
+        k = torch.where(read, p / s, 0)
+        g = torch.where(read, r / s, 1)
+        e = torch.where(read, (w - a * m - c) / s, 0)
+
+        # adjoints μ, π of each posterior, from the last step back; a padded step passes them on
+        onward = torch.where(valid, torch.where(fresh, 0, a * g), 1)
+        mu = _reverse_recurrence(onward, g_mean)
+        push = torch.where(valid & ~fresh, a * a * g * e, 0) * mu
+        pi = _reverse_recurrence(onward * onward, g_variance + _earlier(push))
+
+        p_bar = torch.where(valid, g * (mu * e + pi * g), 0)
+        c_bar = torch.where(valid, g * mu, 0)
+        r_bar = torch.where(read, k * (pi * k - mu * e), 0)
+        w_bar = torch.where(read, k * mu, 0)
+        a_bar = (c_bar * m + 2 * a * P * p_bar).sum((0, 1))
+        q_bar = p_bar if q.dim() == 3 else p_bar.sum((0, 1))
+        m_back = torch.where(valid, a * c_bar, mu)  # to the belief before each step
+        P_back = torch.where(valid, a * a * p_bar, pi)
+        first = ~fresh[:, 0]
+        return (
+            None, a_bar, c_bar, q_bar, w_bar, r_bar,
+            torch.where(first, m_back[:, 0], 0), torch.where(first, P_back[:, 0], 0),
+            torch.where(fresh, m_back, 0).sum(1), torch.where(fresh, P_back, 0).sum(1),
+            None, None, None,
+        )  # fmt: skip
+
+
+def _reverse_recurrence(onward: Tensor, given: Tensor) -> Tensor:
+    """y_t = given_t + onward_{t+1} y_{t+1}, for all t at once."""
+    decay = _earlier(onward)
+    leaves = [torch.flip(decay, (1,)), torch.flip(given, (1,))]
+    scanned = associative_scan(
+        lambda i, j: list(elements.combine_affine(Affine(*i), Affine(*j))), leaves
+    )
+    return torch.flip(scanned[1], (1,))
+
+
+def _earlier(x: Tensor) -> Tensor:
+    """x_{t+1} at the place of t; zero at the last step."""
+    return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], 1)
+
+
+def linear(x: LinearInputs, form: Form = "identity") -> tuple[Tensor, Tensor]:
+    """`linear_scan` over `Affine` elements."""
+    dtype = x.b.dtype
+    x = widened(neutral_linear(x))
+    leaf = Affine(x.a.expand_as(x.b), x.b)
+    begin, initial = start_and_initial(x, x.b.dtype)
+    if x.reset is not None:
+        fresh = elements.combine_affine(elements.constant_affine(initial[:, None]), leaf)
+        leaf = elements.select(x.reset[..., None], fresh, leaf)
+    start = elements.constant_affine(begin)
+    identity = elements.identity_affine(leaf.b)
+    states = _scan(elements.combine_affine, start, leaf, identity, x.lengths, form).b.to(dtype)
+    return states, states[:, -1]
+
+
+def _scan(
+    combine: Callable[[Element, Element], Element],
+    start: Element,
+    leaf: Element,
+    identity: Element,
+    lengths: Tensor | None,
+    form: Form,
+) -> Element:
+    """Prefixes of [start, leaf_0, …, leaf_{T-1}] without the first; padded steps change nothing."""
+    kind: Any = type(leaf)
+    padded = ~valid_steps(lengths, leaf[0])[..., None]  # (B, T, 1)
+    if form == "identity":
+        leaf = elements.select(padded, identity, leaf)
+    leaves: Leaves = [torch.cat([s[:, None], x], 1) for s, x in zip(start, leaf, strict=True)]
+
+    def join(left: Leaves, right: Leaves) -> Leaves:
+        return list(combine(kind(*left), kind(*right)))
+
+    def join_masked(left: Leaves, right: Leaves) -> Leaves:
+        operator = elements.masked(combine)
+        element, m = operator((kind(*left[:-1]), left[-1]), (kind(*right[:-1]), right[-1]))
+        return [*element, m]
+
+    if form == "identity":
+        scanned = associative_scan(join, leaves)
+    else:
+        mask = torch.cat([torch.zeros_like(padded[:, :1]), padded], 1)
+        scanned = associative_scan(join_masked, [*leaves, mask])[:-1]
+    return kind(*(x[:, 1:] for x in scanned))
+
+
+def _drive(x: KalmanInputs) -> Tensor:
+    """b·u for all steps, (B, T, N)."""
+    if x.u is None:
+        return torch.zeros_like(x.w)
+    return x.u if x.b is None else x.b * x.u
+
+
+def _interleave(even: Tensor, odd: Tensor) -> Tensor:
+    """even_0, odd_0, even_1, odd_1, … along axis 1; `even` may be one longer."""
+    batch, n_even = even.shape[:2]
+    n_odd = odd.shape[1]
+    pairs = torch.stack([even[:, :n_odd], odd], 2).reshape(batch, 2 * n_odd, *even.shape[2:])
+    return pairs if n_even == n_odd else torch.cat([pairs, even[:, n_odd:]], 1)

@@ -1,0 +1,105 @@
+"""Where the tests run: every backend of the table on every device of this machine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from kalmanac.ops import BACKENDS, usable
+from tests.ops.cases import Case
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a slow way to run a backend can bear."""
+
+    steps: int = 10**9  # longest sequence
+    examples: int = 10**9  # of a law
+    every: int = 1  # takes each so-many-th case of a table
+
+
+# Backends that only an interpreter can run on that device.
+LIMITS = {("gpu", "cpu"): Limit(steps=64, examples=3, every=9)}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One backend on one device."""
+
+    backend: str
+    device: str
+
+    @property
+    def limit(self) -> Limit:
+        return LIMITS.get((self.backend, self.device), Limit())
+
+    def require(self, *dtypes: torch.dtype) -> None:
+        """Skip the test if the backend cannot run these dtypes here."""
+        for dtype in dtypes:
+            reason = usable(torch.device(self.device), dtype)[self.backend]
+            if reason is not None:
+                pytest.skip(f"{self.backend} on {self.device}: {reason}")
+
+    def bearable(self, cases: Sequence[Case]) -> list[Case]:
+        """The cases that this target can run in reasonable time."""
+        return [case for case in cases if case.steps <= self.limit.steps][:: self.limit.every]
+
+    def __str__(self) -> str:
+        return f"{self.backend}-{self.device}"
+
+
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+ALL = [Target(backend, device) for device in DEVICES for backend in BACKENDS]
+
+
+def _marks(target: Target) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.gpu] if target.device == "cuda" else []
+
+
+every_target = pytest.mark.parametrize(
+    "target", [pytest.param(target, id=str(target), marks=_marks(target)) for target in ALL]
+)
+
+
+def every_target_and(
+    cases: Sequence[Case], *dtypes: torch.dtype, without: str | None = None
+) -> pytest.MarkDecorator:
+    """Parametrise by `target` and `case`, and by `dtype` where some are given.
+
+    A slow case carries the mark `slow`. `without` names a pair that is left out, such as
+    "reference-cpu-float64".
+    """
+    parameters = []
+    for target in ALL:
+        for case in target.bearable(cases):
+            marks = _marks(target) + ([pytest.mark.slow] if case.slow else [])
+            for dtype in dtypes:
+                pair = f"{target}-{str(dtype).removeprefix('torch.')}"
+                if pair != without:
+                    name = f"{pair}-{case}"
+                    parameters.append(pytest.param(target, case, dtype, id=name, marks=marks))
+            if not dtypes:
+                parameters.append(pytest.param(target, case, id=f"{target}-{case}", marks=marks))
+    names = ("target", "case", "dtype") if dtypes else ("target", "case")
+    return pytest.mark.parametrize(names, parameters)
+
+
+def law(**strategies: Any) -> Callable[[Callable[..., None]], Callable[[Target], None]]:
+    """A float64 test of `body(target, …)` on every target, for values drawn from `strategies`."""
+
+    def decorate(body: Callable[..., None]) -> Callable[[Target], None]:
+        @every_target
+        def test(target: Target) -> None:
+            target.require(torch.float64)
+            examples = min(settings().max_examples, target.limit.examples)
+            check = given(**strategies)(lambda **drawn: body(target, **drawn))
+            settings(max_examples=examples)(check)()
+
+        test.__name__, test.__doc__ = body.__name__, body.__doc__
+        test.__module__ = body.__module__
+        return test
+
+    return decorate

@@ -1,0 +1,60 @@
+"""The entry point: help at once, every verb reachable, one clear line for a wrong call."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kalmanac import __version__
+from kalmanac.cli import VERBS, main
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_lists_every_verb_with_its_summary(words, capsys):
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    for name, verb in VERBS.items():
+        assert name in told
+        assert verb.summary in told
+
+
+def test_no_verb_prints_the_help_and_fails(capsys):
+    assert main([]) == 2
+    assert "usage: kalmanac VERB" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"kalmanac {__version__}"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("doctr", "did you mean 'doctor'?"), ("xyzzy", "expected one of doctor")]
+)
+def test_an_unknown_verb_gets_one_line_with_a_hint(word, hint, capsys):
+    assert main([word]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert repr(word) in told.err
+    assert hint in told.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_its_options(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    assert f"usage: kalmanac {verb}" in capsys.readouterr().out
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, kalmanac.cli as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_python_dash_m_is_the_same_entry_point():
+    call = [sys.executable, "-m", "kalmanac"]
+    wrong = subprocess.run([*call, "demmo"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "did you mean 'demo'?" in wrong.stderr
