@@ -6,6 +6,11 @@ A signal drifts slowly, x_t = φ x_{t-1} + sqrt(1 - φ²) ε_t. It is read as y_
 the noise scale σ_t jumps now and then and is given as an input. The encoder sees (y_t, log σ_t)
 through one linear layer and has to give x_t through another. Everybody gets the same data, the same
 number of updates, the same optimiser. The exact filter knows φ and is the best that can be done.
+
+The paper starts the Kalman layers' process noise at 1. Here its ratio to the reading noise has to
+fall to 0.04 / σ², and the raw parameter has to travel far for that, at most one learning rate per
+update: within this budget it is the start, not the form, that keeps vssm+kf from the exact filter.
+The last contender shows it, by starting at 0.01.
 """
 
 import argparse
@@ -42,9 +47,14 @@ class Task:
     steps: int = 64
     batch: int = 32
     updates: int = 400
-    learning_rate: float = 1e-2
+    learning_rate: float = 3e-2  # for all; LSTM alone is unsteady there
     d_model: int = 16
     tests: int = 1024  # sequences
+
+
+CONTENDERS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in ENCODERS} | {
+    "vssm+kf, Σᵖ from 0.01": ("vssm+kf", {"process_noise": 0.01}),
+}
 
 
 class Sample(NamedTuple):
@@ -58,9 +68,10 @@ class Sample(NamedTuple):
 class Tracker(nn.Module):
     """(y_t, log σ_t) → E → history encoder → estimate of x_t."""
 
-    def __init__(self, name: str, task: Task) -> None:
+    def __init__(self, contender: str, task: Task) -> None:
         super().__init__()
-        settings: dict[str, Any] = {"d_model": task.d_model}
+        name, own = CONTENDERS[contender]
+        settings: dict[str, Any] = {"d_model": task.d_model} | own
         if "window" in encoder_settings(name):
             settings["window"] = task.steps
         self.embed = nn.Linear(2, task.d_model)
@@ -108,11 +119,11 @@ def mean_squared_error(estimate: Tensor, signal: Tensor) -> float:
     return float((estimate.double() - signal.double()).square().mean())
 
 
-def train(name: str, task: Task, seed: int, device: torch.device) -> tuple[float, float]:
+def train(contender: str, task: Task, seed: int, device: torch.device) -> tuple[float, float]:
     """Test error and seconds of one training run."""
     begun = time.perf_counter()
     torch.manual_seed(seed)
-    tracker = Tracker(name, task).to(device)
+    tracker = Tracker(contender, task).to(device)
     data = torch.Generator().manual_seed(1000 + seed)
     optimiser = torch.optim.Adam(tracker.parameters(), task.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, task.updates)
@@ -147,13 +158,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     raw = mean_squared_error(sample.reading, sample.signal)
 
     rows = []
-    for name in options.only or list(ENCODERS):
+    for name in options.only or list(CONTENDERS):
         runs = [train(name, task, seed, device) for seed in range(options.seeds)]
         errors = [error for error, _ in runs]
         rows.append(
             {
-                "encoder": name,
-                "parameters": count_parameters(make_encoder(name)),
+                "contender": name,
+                "parameters": count_parameters(Tracker(name, task).encoder),
                 "errors": errors,
                 "mean": statistics.mean(errors),
                 "times_exact": statistics.mean(errors) / floor,
@@ -167,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     body = [["exact filter", "–", f"{floor:.4f}", "1.000", "–"]]
     for row in rows:
         spread = f"{min(row['errors']):.4f} … {max(row['errors']):.4f}"
-        line = [row["encoder"], f"{row['parameters']:,}", f"{row['mean']:.4f}"]
+        line = [row["contender"], f"{row['parameters']:,}", f"{row['mean']:.4f}"]
         body.append([*line, f"{row['times_exact']:.3f}", spread])
     body.append(["the reading itself", "–", f"{raw:.4f}", f"{raw / floor:.3f}", "–"])
     print_table(["", "parameters", "MSE", "× exact", "best … worst seed"], body)
@@ -199,7 +210,7 @@ def _without_folders(words: Sequence[str]) -> list[str]:
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--only", nargs="+", choices=list(ENCODERS), help="these encoders alone")
+    parser.add_argument("--only", nargs="+", choices=list(CONTENDERS), help="these encoders alone")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=Task.updates)
     parser.add_argument("--learning-rate", type=float, default=Task.learning_rate)

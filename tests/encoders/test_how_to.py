@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,19 @@ from tests.encoders.cases import Case
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to-add-an-encoder.md"
 NAME = "moving-average"
+CHOICES = {
+    "dtype": [torch.float32, torch.float64],
+    "resumed": [False, True],
+    "with_resets": [False, True],
+}
 LAWS = [
     law
     for module in (test_laws, test_modules)
     for name, law in inspect.getmembers(module, inspect.isfunction)
-    if name.startswith("test_") and set(inspect.signature(law).parameters) <= {"case", "dtype"}
+    if name.startswith("test_")
     and "case" in inspect.signature(law).parameters
-    and "compiled" not in name
-]  # fmt: skip
+    and set(inspect.signature(law).parameters) <= {"case", *CHOICES}
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +48,10 @@ def example() -> Iterator[Case]:
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_the_example_obeys(example: Case, law: Callable[..., None]) -> None:
-    if "dtype" in inspect.signature(law).parameters:
-        law(example, torch.float64)
-    else:
-        law(example)
+    asked = [name for name in inspect.signature(law).parameters if name != "case"]
+    for values in product(*(CHOICES[name] for name in asked)):
+        law(example, **dict(zip(asked, values, strict=True)))
 
 
 def test_there_are_laws_to_obey() -> None:
-    assert len(LAWS) >= 12
+    assert len(LAWS) >= 15

@@ -141,10 +141,11 @@ def test_initial_values_are_those_of_the_papers_table() -> None:
     assert not belief.mean.any()
     assert (belief.variance == 1).all()
 
-    dependent = KalmanLayer(16, 128, input_process_noise=True)
-    seen = dependent.beliefs(torch.zeros(1, 1, 16))
-    expected = dependent.dynamics()[0] ** 2 + 1  # a² · 1 + q
-    assert_close(seen.prior.variance[0, 0], expected, 1e-5)
+    for start in (1.0, 0.01):
+        dependent = KalmanLayer(16, 128, input_process_noise=True, process_noise=start)
+        seen = dependent.beliefs(torch.zeros(1, 1, 16))
+        expected = dependent.dynamics()[0] ** 2 + start  # a² · 1 + q
+        assert_close(seen.prior.variance[0, 0], expected, 1e-5)
 
 
 def test_posterior_variance_reaches_the_output_only_as_a_feature() -> None:

@@ -133,10 +133,12 @@ def test_pad_garbage_changes_neither_outputs_nor_state_nor_gradients(case: Case)
 
 
 @every_encoder
-def test_causality_by_gradient(case: Case) -> None:
+@pytest.mark.parametrize("resumed", [False, True])
+def test_causality_by_gradient(case: Case, resumed: bool) -> None:
     encoder = case.build(torch.float64)
     h = sequence(1, T, torch.float64).repeat(T, 1, 1).requires_grad_()
-    z, _ = encoder(h, tuple(x.repeat_interleave(T, 0) for x in run_in(encoder, 1, steps=1)))
+    state = tuple(x.repeat_interleave(T, 0) for x in run_in(encoder, 1, steps=1))
+    z, _ = encoder(h, state if resumed else None)
     weight = sequence(1, 1, torch.float64, seed=6)[0, 0]
     row = torch.arange(T)  # row t asks what z_t depends on
     (into,) = torch.autograd.grad((z[row, row] @ weight).sum(), h)

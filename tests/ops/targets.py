@@ -14,15 +14,18 @@ from tests.ops.cases import Case
 
 @dataclass(frozen=True)
 class Limit:
-    """What a slow way to run a backend can bear."""
+    """What a slow way to run a backend can bear; its tests carry the mark `slow`."""
 
-    steps: int = 10**9  # longest sequence
-    examples: int = 10**9  # of a law
-    every: int = 1  # takes each so-many-th case of a table
+    steps: int  # longest sequence
+    examples: int  # of a law
+    every: int  # takes each so-many-th case of a table
+    half_ulps: float  # by how much a number is off when it is stored in half precision
 
 
-# Backends that only an interpreter can run on that device.
-LIMITS = {("gpu", "cpu"): Limit(steps=64, examples=3, every=9)}
+NO_LIMIT = Limit(steps=10**9, examples=10**9, every=1, half_ulps=0.5)
+
+# Backends that only an interpreter can run on that device. Triton's truncates to bfloat16.
+LIMITS = {("gpu", "cpu"): Limit(steps=64, examples=2, every=10, half_ulps=1.0)}
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Target:
 
     @property
     def limit(self) -> Limit:
-        return LIMITS.get((self.backend, self.device), Limit())
+        return LIMITS.get((self.backend, self.device), NO_LIMIT)
 
     def require(self, *dtypes: torch.dtype) -> None:
         """Skip the test if the backend cannot run these dtypes here."""
@@ -55,27 +58,36 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 ALL = [Target(backend, device) for device in DEVICES for backend in BACKENDS]
 
 
-def _marks(target: Target) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.gpu] if target.device == "cuda" else []
+def _marks(target: Target, slow: bool) -> list[pytest.MarkDecorator]:
+    device = [pytest.mark.gpu] if target.device == "cuda" else []
+    return device + ([pytest.mark.slow] if slow else [])
 
 
 every_target = pytest.mark.parametrize(
-    "target", [pytest.param(target, id=str(target), marks=_marks(target)) for target in ALL]
+    "target",
+    [
+        pytest.param(target, id=str(target), marks=_marks(target, target.limit != NO_LIMIT))
+        for target in ALL
+    ],
 )
 
 
 def every_target_and(
-    cases: Sequence[Case], *dtypes: torch.dtype, without: str | None = None
+    cases: Sequence[Case], *dtypes: torch.dtype, without: str | None = None, always: int = 0
 ) -> pytest.MarkDecorator:
     """Parametrise by `target` and `case`, and by `dtype` where some are given.
 
-    A slow case carries the mark `slow`. `without` names a pair that is left out, such as
-    "reference-cpu-float64".
+    A slow case carries the mark `slow`. A limited target runs about `always` cases without it.
+    `without` names a pair that is left out, such as "reference-cpu-float64".
     """
     parameters = []
     for target in ALL:
-        for case in target.bearable(cases):
-            marks = _marks(target) + ([pytest.mark.slow] if case.slow else [])
+        bearable = target.bearable(cases)
+        for i, case in enumerate(bearable):
+            slow = case.slow
+            if target.limit != NO_LIMIT:
+                slow = not always or i % max(1, len(bearable) // always) != 0
+            marks = _marks(target, slow)
             for dtype in dtypes:
                 pair = f"{target}-{str(dtype).removeprefix('torch.')}"
                 if pair != without:

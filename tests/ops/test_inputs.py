@@ -6,12 +6,12 @@ from kalmanac.ops.inputs import LinearInputs, neutral_linear, valid_steps
 
 
 def test_valid_steps_are_those_before_the_length():
-    valid = valid_steps(torch.tensor([0, 1, 3], dtype=torch.int32), 3)
+    valid = valid_steps(torch.tensor([0, 1, 3], dtype=torch.int32), torch.empty(3, 3, 1))
     assert valid.tolist() == [[False] * 3, [True, False, False], [True] * 3]
 
 
 def test_valid_steps_of_an_empty_sequence():
-    assert valid_steps(torch.tensor([0, 0]), 0).shape == (2, 0)
+    assert valid_steps(torch.tensor([0, 0]), torch.empty(2, 0, 1)).shape == (2, 0)
 
 
 def test_a_neutral_linear_pad_keeps_the_state():

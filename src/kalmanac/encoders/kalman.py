@@ -49,6 +49,7 @@ class KalmanLayer(HistoryEncoder):
             of one learnable number per channel (paper, section 4.2, design decisions).
         variance_feature: z_t is projected from the posterior variance too (same place).
         raw_step_size: Δ̃ at the start; the step size is its softplus.
+        process_noise: Σᵖ at the start.
         r_min, q_min: floors of the two noise variances.
     """
 
@@ -61,12 +62,13 @@ class KalmanLayer(HistoryEncoder):
         input_process_noise: bool = False,
         variance_feature: bool = False,
         raw_step_size: float = RAW_STEP_SIZE,
+        process_noise: float = PROCESS_NOISE,
         r_min: float = R_MIN,
         q_min: float = Q_MIN,
     ) -> None:
         super().__init__()
         positive_sizes(d_model=d_model, d_state=d_state)
-        check_floors(r_min, q_min)
+        check_noises(process_noise, r_min, q_min)
         self.d_model, self.d_state = d_model, d_state
         self.layout = "u" * input_signal + "wr" + "q" * input_process_noise
         self.variance_feature = variance_feature
@@ -75,9 +77,9 @@ class KalmanLayer(HistoryEncoder):
         self.dynamics = ZeroOrderHold(
             d_state, input_signal=input_signal, raw_step_size=raw_step_size
         )
-        raw = inverse_softplus(PROCESS_NOISE - q_min)
+        raw = inverse_softplus(process_noise - q_min)
         self.raw_process_noise = None
-        if input_process_noise:  # the bias alone gives the paper's initial value
+        if input_process_noise:  # the bias alone gives the initial value
             nn.init.constant_(self.in_projection.bias[-d_state:], raw)
         else:
             self.raw_process_noise = nn.Parameter(torch.full((d_state,), raw))
@@ -132,7 +134,8 @@ class KalmanLayer(HistoryEncoder):
         m = a * m if b is None else a * m + b * signal["u"]
         p = a * a * P + q
         r = F.softplus(signal["r"]) + self.r_min
-        k, g = p / (p + r), r / (p + r)  # g is 1 - k without the subtraction
+        s = p + r
+        k, g = p / s, r / s  # g is 1 - k without the subtraction
         if observed is not None:
             k = k.masked_fill(~observed[:, None], 0)
             g = g.masked_fill(~observed[:, None], 1)
@@ -174,9 +177,11 @@ class KalmanLayer(HistoryEncoder):
         return self.out_projection(features)
 
 
-def check_floors(r_min: float, q_min: float) -> None:
-    """Both floors are positive, and the process noise can start at one above its floor."""
+def check_noises(process_noise: float, r_min: float, q_min: float) -> None:
+    """Both floors are positive, and the process noise starts above its own."""
     if not r_min > 0:
         raise ValueError(f"r_min: got {r_min!r}, expected a number above 0")
-    if not 0 < q_min < PROCESS_NOISE:
-        raise ValueError(f"q_min: got {q_min!r}, expected a number between 0 and {PROCESS_NOISE}")
+    if not 0 < q_min < process_noise:
+        raise ValueError(
+            f"q_min: got {q_min!r}, expected a number between 0 and process_noise = {process_noise}"
+        )

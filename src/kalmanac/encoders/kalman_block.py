@@ -21,7 +21,7 @@ from kalmanac.encoders.encoder import (
     positive_sizes,
     read_steps,
 )
-from kalmanac.encoders.kalman import Q_MIN, R_MIN, Beliefs, KalmanLayer
+from kalmanac.encoders.kalman import PROCESS_NOISE, Q_MIN, R_MIN, Beliefs, KalmanLayer
 from kalmanac.encoders.stack import NORM_EPS
 
 
@@ -48,6 +48,7 @@ class KalmanBlock(HistoryEncoder):
         kernel: int = 4,
         input_process_noise: bool = False,
         raw_step_size: float = RAW_STEP_SIZE,
+        process_noise: float = PROCESS_NOISE,
         r_min: float = R_MIN,
         q_min: float = Q_MIN,
     ) -> None:
@@ -63,6 +64,7 @@ class KalmanBlock(HistoryEncoder):
             d_state,
             input_process_noise=input_process_noise,
             raw_step_size=raw_step_size,
+            process_noise=process_noise,
             r_min=r_min,
             q_min=q_min,
         )

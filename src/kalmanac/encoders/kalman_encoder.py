@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kalmanac.encoders.discretisation import RAW_STEP_SIZE
 from kalmanac.encoders.encoder import HistoryEncoder, Lengths, State, positive_sizes
-from kalmanac.encoders.kalman import Q_MIN, R_MIN, Beliefs, KalmanLayer
+from kalmanac.encoders.kalman import PROCESS_NOISE, Q_MIN, R_MIN, Beliefs, KalmanLayer
 from kalmanac.encoders.kalman_block import KalmanBlock
 from kalmanac.encoders.stack import Stack
 from kalmanac.ops import Belief
@@ -73,6 +73,7 @@ def vssm_kf(
     input_process_noise: bool = False,
     variance_feature: bool = False,
     raw_step_size: float = RAW_STEP_SIZE,
+    process_noise: float = PROCESS_NOISE,
     r_min: float = R_MIN,
     q_min: float = Q_MIN,
 ) -> KalmanEncoder:
@@ -87,6 +88,7 @@ def vssm_kf(
                 input_process_noise=input_process_noise,
                 variance_feature=variance_feature,
                 raw_step_size=raw_step_size,
+                process_noise=process_noise,
                 r_min=r_min,
                 q_min=q_min,
             )
@@ -106,6 +108,7 @@ def kf_block(
     kernel: int = 4,
     input_process_noise: bool = False,
     raw_step_size: float = RAW_STEP_SIZE,
+    process_noise: float = PROCESS_NOISE,
     r_min: float = R_MIN,
     q_min: float = Q_MIN,
 ) -> KalmanEncoder:
@@ -120,6 +123,7 @@ def kf_block(
                 kernel=kernel,
                 input_process_noise=input_process_noise,
                 raw_step_size=raw_step_size,
+                process_noise=process_noise,
                 r_min=r_min,
                 q_min=q_min,
             )

@@ -29,7 +29,7 @@ def kalman_operator(
     name: str,
     forward: Callable[..., Any],
     backward: Callable[..., Any],
-    saved_shape: Callable[[int, int, int], Sequence[int]],
+    saved_shape: Callable[..., Sequence[int]],
 ) -> Callable[[KalmanInputs], tuple[Belief, Belief]]:
     """Register a fused Kalman scan and return it as a backend's `kalman`.
 
@@ -39,8 +39,9 @@ def kalman_operator(
 
     parameters (a, b?, q?); beliefs (m?, P?) of start and of prior; facts (lengths?, reset?,
     observed?); floors (r?, q?); given: the gradients of mean, variance, m, P, None where nothing
-    depends on them. `saved`, of shape `saved_shape(B, T, N)`, is what the backward needs beside the
-    outputs.
+    depends on them. `saved` is what the backward needs beside the outputs; its shape is
+    `saved_shape(B, T, N, padded, flagged)`: are there lengths; are there resets, missing readings
+    or a time-varying process noise.
     """
 
     @custom_op(f"kalmanac::kalman_{name}", mutates_args=())
@@ -71,11 +72,12 @@ def kalman_operator(
         )  # fmt: skip
 
     @scan.register_fake
-    def _(a, b, q, signals, layout, *rest):
+    def _(a, b, q, signals, layout, m, P, mp, Pp, lengths, reset, observed, *rest):
         w = split_signals(signals, layout)["w"]
         outputs = [w.new_empty(w.shape) for _ in range(2)]
         ends = [a.new_empty(w.shape[0], w.shape[2]) for _ in range(2)]
-        return *outputs, *ends, a.new_empty(saved_shape(*w.shape))
+        flagged = reset is not None or observed is not None or q is None
+        return *outputs, *ends, a.new_empty(saved_shape(*w.shape, lengths is not None, flagged))
 
     @adjoint.register_fake
     def _(a, b, q, signals, layout, *rest):

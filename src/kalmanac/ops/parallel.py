@@ -184,10 +184,11 @@ def _scan(
     def join(left: Leaves, right: Leaves) -> Leaves:
         return list(combine(kind(*left), kind(*right)))
 
+    operator: Any = elements.masked(combine)
+
     def join_masked(left: Leaves, right: Leaves) -> Leaves:
-        operator = elements.masked(combine)
-        element, m = operator((kind(*left[:-1]), left[-1]), (kind(*right[:-1]), right[-1]))
-        return [*element, m]
+        joined: Any = operator((kind(*left[:-1]), left[-1]), (kind(*right[:-1]), right[-1]))
+        return [*joined[0], joined[1]]
 
     if form == "identity":
         scanned = associative_scan(join, leaves)

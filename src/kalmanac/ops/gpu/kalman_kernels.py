@@ -7,8 +7,8 @@ backward replays a chunk from there in registers instead of reading means and va
 
 Constants say which inputs exist, so that an absent one costs nothing: HAS_U, HAS_B, Q_VARIES,
 HAS_RESET and so on; R_RAW and Q_RAW ask for softplus and floor inside the kernel; FULL promises
-that there is neither padding nor a part-filled chunk or block. Strides over time are constants too:
-an address then is one register and an immediate.
+that no chunk or block is only part-filled, and comes with sizes and strides as constants: an address
+then is one register and an immediate.
 """
 
 import triton
@@ -25,11 +25,43 @@ from kalmanac.ops.gpu.steps import (
     stop_of,
 )
 
+# Sizes and strides, on whose divisibility Triton would otherwise compile anew.
+FREE = [
+    "T",
+    "S",
+    "K",
+    "N",
+    "u_i",
+    "w_i",
+    "r_i",
+    "q_i",
+    "u_t",
+    "w_t",
+    "r_t",
+    "q_t",
+    "m_i",
+    "P_i",
+    "mp_i",
+    "Pp_i",
+    "reset_i",
+    "reset_t",
+    "observed_i",
+    "observed_t",
+    "gm_i",
+    "gP_i",
+    "gme_i",
+    "gPe_i",
+    "g_i",
+    "gm_t",
+    "gP_t",
+    "g_t",
+]
+
 
 @triton.jit
 def chunk_of_signals(
     u, w, r, q, t, stop, inside,
-    u_t: tl.constexpr, w_t: tl.constexpr, r_t: tl.constexpr, q_t: tl.constexpr,
+    u_t, w_t, r_t, q_t,
     HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
     dtype: tl.constexpr,
 ):  # fmt: skip
@@ -44,22 +76,23 @@ def chunk_of_signals(
     return us, ws, rs, qs
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def forward(
     a, b, q, u, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
     mean, variance, m_end, P_end, saved,
     T, S, K, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
     reset_i, reset_t, observed_i, observed_t, r_floor, q_floor,
-    N: tl.constexpr, u_t: tl.constexpr, w_t: tl.constexpr, r_t: tl.constexpr, q_t: tl.constexpr,
+    N, u_t, w_t, r_t, q_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
     C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 8)."""
+    CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = mean.dtype.element_ty
-    blocks: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    blocks = tl.cdiv(N, BLOCK)
     segment = (tl.program_id(0) // blocks).to(tl.int64)
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     inside = n < N
@@ -115,18 +148,16 @@ def forward(
                 ws[j], noise(rs[j], r_floor, R_RAW), reads[j] if HAS_OBSERVED else True,
                 not HAS_OBSERVED,
             )  # fmt: skip
-            if FULL:
-                m, P, lost = m_new, P_new, lost_new
-                tl.store(mean_t + j * N, m.to(out))
-                tl.store(variance_t + j * N, P.to(out))
-            else:
+            if CHECK:
                 valid = t + j < stop
                 m = tl.where(valid, m_new, m)
                 P = tl.where(valid, P_new, P)
                 lost = tl.where(valid, lost_new, lost)
-                here = inside & (t + j < last)
-                tl.store(mean_t + j * N, m.to(out), mask=here)
-                tl.store(variance_t + j * N, P.to(out), mask=here)
+            else:
+                m, P, lost = m_new, P_new, lost_new
+            here = None if FULL else inside & (t + j < last)
+            tl.store(mean_t + j * N, m.to(out), mask=here)
+            tl.store(variance_t + j * N, P.to(out), mask=here)
     if last == T:
         tl.store(m_end + i * N + n, m, mask=inside)
         tl.store(P_end + i * N + n, P, mask=inside)
@@ -134,7 +165,7 @@ def forward(
 
 @triton.jit
 def chunk_of_gradients(
-    g_mean, g_variance, t, last, inside, gm_t: tl.constexpr, gP_t: tl.constexpr,
+    g_mean, g_variance, t, last, inside, gm_t, gP_t,
     HAS_G_MEAN: tl.constexpr, HAS_G_VARIANCE: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
     dtype: tl.constexpr,
 ):  # fmt: skip
@@ -147,15 +178,15 @@ def chunk_of_gradients(
     return gms, gPs
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def backward(
     a, b, q, u, w, r, m_prior, P_prior, lengths, reset, observed, saved,
     g_mean, g_variance, g_m_end, g_P_end,
     g_parameters, g_u, g_w, g_r, g_q, g_m_start, g_P_start, g_m_prior, g_P_prior, summary,
     T, S, K, u_i, w_i, r_i, q_i, mp_i, Pp_i, reset_i, reset_t, observed_i, observed_t,
     gm_i, gP_i, gme_i, gPe_i, g_i, r_floor, q_floor,
-    N: tl.constexpr, u_t: tl.constexpr, w_t: tl.constexpr, r_t: tl.constexpr, q_t: tl.constexpr,
-    gm_t: tl.constexpr, gP_t: tl.constexpr, g_t: tl.constexpr,
+    N, u_t, w_t, r_t, q_t,
+    gm_t, gP_t, g_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
@@ -169,9 +200,10 @@ def backward(
     effect on an adjoint that enters at its end: (A, Γ, v₁, v₂) with μ ← A μ + v₁ and
     π ← A² π + Γ μ + v₂.
     """
+    CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = g_w.dtype.element_ty
-    blocks: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    blocks = tl.cdiv(N, BLOCK)
     segments = (tl.num_programs(0) // blocks).to(tl.int64)
     segment = (tl.program_id(0) // blocks).to(tl.int64)
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -252,13 +284,13 @@ def backward(
                 m, P, lost, x, a2, c_, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
                 ws[j], r_, reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED,
             )  # fmt: skip
-            if FULL:
-                m, P, lost = m_new, P_new, lost_new
-            else:
+            if CHECK:
                 valid = t + j < stop
                 m = tl.where(valid, m_new, m)
                 P = tl.where(valid, P_new, P)
                 lost = tl.where(valid, lost_new, lost)
+            else:
+                m, P, lost = m_new, P_new, lost_new
 
         at = i * g_i + t * g_t + n
         for j in tl.static_range(C - 1, -1, -1):
@@ -279,40 +311,40 @@ def backward(
                 e = tl.where(reads[j], e, 0.0)
             c_bar = g * mu
             p_bar = g * (mu * e + pi * g)
+            if CHECK:
+                c_bar = tl.where(valid, c_bar, 0.0)
+                p_bar = tl.where(valid, p_bar, 0.0)
             if SUMMARY:
                 ag = a_ * g
                 G_new, A_new = ag * ag * G + a_ * ag * e * A, ag * A
-                G = G_new if FULL else tl.where(valid, G_new, G)
-                A = A_new if FULL else tl.where(valid, A_new, A)
+                G = tl.where(valid, G_new, G) if CHECK else G_new
+                A = tl.where(valid, A_new, A) if CHECK else A_new
             else:
-                r_bar = k * (pi * k - mu * e)
+                r_bar, w_bar, q_bar = k * (pi * k - mu * e), k * mu, p_bar
                 if R_RAW:
                     r_bar *= slope(rs[j])
-                w_bar = k * mu
-                a_bar = c_bar * ms[j] + 2.0 * a_ * Ps[j] * p_bar
-                here = inside & (t + j < last)
-                to = at + j * g_t
-                if not FULL:
+                if Q_VARIES and Q_RAW:
+                    q_bar *= slope(qs[j])
+                if CHECK:
                     r_bar = tl.where(valid, r_bar, 0.0)
                     w_bar = tl.where(valid, w_bar, 0.0)
-                    a_bar = tl.where(valid, a_bar, 0.0)
-                sum_a += a_bar
-                tl.store(g_r + to, r_bar.to(out), mask=None if FULL else here)
-                tl.store(g_w + to, w_bar.to(out), mask=None if FULL else here)
+                    q_bar = tl.where(valid, q_bar, 0.0)
+                here = None if FULL else inside & (t + j < last)
+                to = at + j * g_t
+                tl.store(g_r + to, r_bar.to(out), mask=here)
+                tl.store(g_w + to, w_bar.to(out), mask=here)
+                sum_a += c_bar * ms[j] + 2.0 * a_ * Ps[j] * p_bar
                 if HAS_U:
-                    c_valid = c_bar if FULL else tl.where(valid, c_bar, 0.0)
-                    sum_b += us[j] * c_valid
-                    u_bar = b_ * c_valid if HAS_B else c_valid
-                    tl.store(g_u + to, u_bar.to(out), mask=None if FULL else here)
-                q_bar = p_bar if FULL else tl.where(valid, p_bar, 0.0)
+                    u_seen = tl.where(valid, us[j], 0.0) if CHECK else us[j]
+                    sum_b += u_seen * c_bar
+                    u_bar = b_ * c_bar if HAS_B else c_bar
+                    tl.store(g_u + to, u_bar.to(out), mask=here)
                 if Q_VARIES:
-                    if Q_RAW:
-                        q_bar *= slope(qs[j])
-                    tl.store(g_q + to, q_bar.to(out), mask=None if FULL else here)
+                    tl.store(g_q + to, q_bar.to(out), mask=here)
                 else:
                     sum_q += q_bar
-            mu = a_ * c_bar if FULL else tl.where(valid, a_ * c_bar, mu)
-            pi = a2 * p_bar if FULL else tl.where(valid, a2 * p_bar, pi)
+            mu = tl.where(valid, a_ * c_bar, mu) if CHECK else a_ * c_bar
+            pi = tl.where(valid, a2 * p_bar, pi) if CHECK else a2 * p_bar
             if HAS_RESET:
                 m_back += tl.where(resets[j], mu, 0.0)
                 P_back += tl.where(resets[j], pi, 0.0)

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import triton.language as tl
 from torch import Tensor
 
 from kalmanac.ops.arguments import carry_dtype
 from kalmanac.ops.gpu import kalman_kernels, linear_kernels, segment_kernels
-from kalmanac.ops.gpu.tiling import saved_shape, segments, tiling
+from kalmanac.ops.gpu.steps import INTERPRETED
+from kalmanac.ops.gpu.tiling import kalman_chunk, linear_chunk, segments, tiling
 from kalmanac.ops.operators import split_signals
 
 AHEAD = 8  # segments whose summaries are loaded at once while they are chained
@@ -33,9 +35,14 @@ class Pointers:
 
 
 def full(x: Any) -> bool:
-    """Neither padding, nor a chunk or block that is only part-filled."""
+    """No chunk or block is only part-filled."""
     whole = x.T % x.cut.steps == 0 and x.cut.steps % x.tile.chunk == 0
-    return x.lengths is None and whole and x.N % x.tile.block == 0
+    return whole and x.N % x.tile.block == 0
+
+
+def fixed(x: Any, size: int) -> Any:
+    """A size or stride as a constant of the kernel where the kernel is made for one geometry."""
+    return tl.constexpr(size) if full(x) and not INTERPRETED else size
 
 
 MaybeTensor = TypeVar("MaybeTensor", Tensor, Tensor | None)
@@ -63,8 +70,10 @@ class KalmanCall(Pointers):
         self.prior = tuple(neighbours(x) for x in beliefs[2:])
         self.lengths, self.reset, self.observed = facts
         self.B, self.T, self.N = self.w.shape
-        self.cut = segments(self.B, self.T, self.N)
-        self.tile = tiling(self.B * self.cut.parts, self.N)
+        flagged = self.reset is not None or self.observed is not None or "q" in named
+        chunk = kalman_chunk(self.B, self.T, self.N, self.lengths is not None, flagged)
+        self.cut = segments(self.B, self.T, self.N, chunk)
+        self.tile = tiling(self.B * self.cut.parts, self.N, chunk)
         self.floors = tuple(0.0 if floor is None else floor for floor in floors)
         self.constants = {
             "HAS_B": b is not None,
@@ -76,12 +85,13 @@ class KalmanCall(Pointers):
             "HAS_PRIOR": self.prior[0] is not None,
             "R_RAW": floors[0] is not None,
             "Q_RAW": floors[1] is not None,
-            "N": self.N,
-            **{f"{name}_t": self.strides(x)[1] for name, x in self.signals.items()},
+            "N": fixed(self, self.N),
+            **{f"{name}_t": fixed(self, self.strides(x)[1]) for name, x in self.signals.items()},
             "C": self.tile.chunk,
             "BLOCK": self.tile.block,
             "FULL": full(self),
             "num_warps": self.tile.warps,
+            "num_stages": 1,  # the kernels load ahead themselves
         }
 
     def inputs(self) -> tuple[Any, ...]:
@@ -127,7 +137,7 @@ def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
         start = starts.unbind()
     mean, variance = (x.w.new_empty(x.w.shape) for _ in range(2))
     m_end, P_end = x.new(x.B, x.N), x.new(x.B, x.N)
-    saved = x.new(*saved_shape(x.B, x.T, x.N))
+    saved = x.new(x.B, -(-x.T // x.tile.chunk), 2, x.N)
     kalman_kernels.forward[x.grid(K)](
         *x.inputs(), *(x.tensor(s) for s in start), *x.conditions(),
         mean, variance, m_end, P_end, saved,
@@ -158,7 +168,8 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
             partials, *(x.tensor(named.get(s)) for s in "uwrq"), *g_start, *g_prior, summary,
             *x.sizes(), *x.row_strides(), *x.condition_strides(),
             *(x.strides(g)[0] for g in (g_mean, g_variance, *ends, named["w"])), *x.floors,
-            gm_t=x.strides(g_mean)[1], gP_t=x.strides(g_variance)[1], g_t=named["w"].stride(1),
+            gm_t=fixed(x, x.strides(g_mean)[1]), gP_t=fixed(x, x.strides(g_variance)[1]),
+            g_t=fixed(x, named["w"].stride(1)),
             HAS_G_MEAN=g_mean is not None, HAS_G_VARIANCE=g_variance is not None,
             HAS_G_END=ends[0] is not None, SUMMARY=summarise, **x.constants,
         )  # fmt: skip
@@ -200,8 +211,9 @@ class LinearCall(Pointers):
         self.start, self.initial = neighbours(start), neighbours(initial)
         self.lengths, self.reset = lengths, reset
         self.B, self.T, self.N = b.shape
-        self.cut = segments(self.B, self.T, self.N)
-        self.tile = tiling(self.B * self.cut.parts, self.N)
+        chunk = linear_chunk(self.B, self.T, self.N)
+        self.cut = segments(self.B, self.T, self.N, chunk)
+        self.tile = tiling(self.B * self.cut.parts, self.N, chunk)
         self.constants = {
             "A_VARIES": a.dim() == 3,
             "HAS_RESET": reset is not None,
@@ -211,6 +223,7 @@ class LinearCall(Pointers):
             "BLOCK": self.tile.block,
             "FULL": full(self),
             "num_warps": self.tile.warps,
+            "num_stages": 1,  # the kernels load ahead themselves
         }
 
     def sizes(self) -> tuple[int, ...]:
@@ -248,7 +261,8 @@ def linear_forward(a, b, start, initial, lengths, reset):
             x.a, x.b, *(x.tensor(s) for s in (start, x.initial, lengths, reset)),
             states, end, summary,
             *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.b, start, x.initial)),
-            *x.flag_strides(reset), N=x.N, a_t=x.a_strides()[1], b_t=x.b.stride(1),
+            *x.flag_strides(reset), N=fixed(x, x.N), a_t=fixed(x, x.a_strides()[1]),
+            b_t=fixed(x, x.b.stride(1)),
             HAS_START=start is not None, SUMMARY=summarise, **x.constants,
         )  # fmt: skip
 
@@ -277,7 +291,8 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
             x.tensor(g_states), x.tensor(end), g_a, g_b, g_start, g_initial, summary,
             *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.start, x.initial)),
             *x.flag_strides(reset), *(x.strides(s)[0] for s in (g_states, end)),
-            N=x.N, a_t=x.a_strides()[1], gx_t=x.strides(g_states)[1],
+            N=fixed(x, x.N), a_t=fixed(x, x.a_strides()[1]),
+            gx_t=fixed(x, x.strides(g_states)[1]),
             HAS_START=x.start is not None, HAS_G_STATES=g_states is not None,
             HAS_G_END=end is not None, SUMMARY=summarise, **x.constants,
         )  # fmt: skip

@@ -9,10 +9,30 @@ import triton.language as tl
 
 from kalmanac.ops.gpu.steps import flags, rows, stop_of
 
+# Sizes and strides, on whose divisibility Triton would otherwise compile anew.
+FREE = [
+    "T",
+    "S",
+    "K",
+    "N",
+    "a_i",
+    "a_t",
+    "b_i",
+    "b_t",
+    "start_i",
+    "initial_i",
+    "reset_i",
+    "reset_t",
+    "gx_i",
+    "gx_t",
+    "ge_i",
+    "given_i",
+]
+
 
 @triton.jit
 def pair_of_chunks(
-    x, y, t, x_stop, y_stop, inside, x_t: tl.constexpr, y_t: tl.constexpr,
+    x, y, t, x_stop, y_stop, inside, x_t, y_t,
     HAS_X: tl.constexpr, HAS_Y: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
     dtype: tl.constexpr,
 ):  # fmt: skip
@@ -25,18 +45,18 @@ def pair_of_chunks(
     return xs, ys
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def forward(
     a, b, start, initial, lengths, reset, states, end, summary,
     T, S, K, a_i, b_i, start_i, initial_i, reset_i, reset_t,
-    N: tl.constexpr, a_t: tl.constexpr, b_t: tl.constexpr,
+    N, a_t, b_t,
     A_VARIES: tl.constexpr, HAS_RESET: tl.constexpr, HAS_LENGTHS: tl.constexpr,
     HAS_INITIAL: tl.constexpr, HAS_START: tl.constexpr, SUMMARY: tl.constexpr,
     FULL: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every step of a segment, then hold the state."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    blocks = tl.cdiv(N, BLOCK)
     segments = (tl.num_programs(0) // blocks).to(tl.int64)
     segment = (tl.program_id(0) // blocks).to(tl.int64)
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -87,12 +107,12 @@ def forward(
         tl.store(end + i * N + n, x, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def backward(
     a, start, initial, lengths, reset, states, g_states, g_end,
     g_a, g_b, g_start, g_initial, summary,
     T, S, K, a_i, start_i, initial_i, reset_i, reset_t, gx_i, ge_i,
-    N: tl.constexpr, a_t: tl.constexpr, gx_t: tl.constexpr,
+    N, a_t, gx_t,
     A_VARIES: tl.constexpr, HAS_RESET: tl.constexpr, HAS_LENGTHS: tl.constexpr,
     HAS_INITIAL: tl.constexpr, HAS_START: tl.constexpr,
     HAS_G_STATES: tl.constexpr, HAS_G_END: tl.constexpr, SUMMARY: tl.constexpr,
@@ -104,7 +124,7 @@ def backward(
     row; inside a row, the state before a segment is the last one of the segment before.
     """
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    blocks = tl.cdiv(N, BLOCK)
     segments = (tl.num_programs(0) // blocks).to(tl.int64)
     segment = (tl.program_id(0) // blocks).to(tl.int64)
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -185,14 +205,14 @@ def backward(
             tl.store(g_initial + segment * N + n, sum_initial, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def chain(
-    summary, given, entering, K, given_i, N: tl.constexpr,
+    summary, given, entering, K, given_i, N,
     HAS_GIVEN: tl.constexpr, REVERSE: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What enters every segment of a row, from `given` on: the start forwards, or the end back."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    blocks = tl.cdiv(N, BLOCK)
     size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
     i = (tl.program_id(0) // blocks).to(tl.int64)
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)

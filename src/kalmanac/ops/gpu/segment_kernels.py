@@ -9,16 +9,16 @@ these from the last segment to the first, and the plain backward runs again with
 import triton
 import triton.language as tl
 
-from kalmanac.ops.gpu.kalman_kernels import chunk_of_signals
+from kalmanac.ops.gpu.kalman_kernels import FREE, chunk_of_signals
 from kalmanac.ops.gpu.steps import belief, filter_step, flags, noise, reciprocal, rows, stop_of
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def summarise(
     a, b, q, u, w, r, m_prior, P_prior, lengths, reset, observed, summary,
     T, S, K, u_i, w_i, r_i, q_i, mp_i, Pp_i, reset_i, reset_t, observed_i, observed_t,
     r_floor, q_floor,
-    N: tl.constexpr, u_t: tl.constexpr, w_t: tl.constexpr, r_t: tl.constexpr, q_t: tl.constexpr,
+    N, u_t, w_t, r_t, q_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
@@ -26,7 +26,7 @@ def summarise(
 ):  # fmt: skip
     """Each segment as a `Filter` element (A, b, C, η, J), step appended to step."""
     dtype: tl.constexpr = a.dtype.element_ty
-    blocks: tl.constexpr = (N + BLOCK - 1) // BLOCK
+    blocks = tl.cdiv(N, BLOCK)
     segments = (tl.num_programs(0) // blocks).to(tl.int64)
     segment = (tl.program_id(0) // blocks).to(tl.int64)
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -97,9 +97,9 @@ def summarise(
     tl.store(summary + 4 * segments * N + here, J, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
 def chain(
-    summary, m_start, P_start, starts, K, m_i, P_i, N: tl.constexpr,
+    summary, m_start, P_start, starts, K, m_i, P_i, N,
     HAS_START: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The belief before every segment: each element applied to the belief before it."""
@@ -127,9 +127,9 @@ def chain(
             P = A * As[j] * P + Cs[j]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
 def chain_adjoint(
-    summary, g_m_end, g_P_end, ends, K, gm_i, gP_i, N: tl.constexpr,
+    summary, g_m_end, g_P_end, ends, K, gm_i, gP_i, N,
     HAS_G_END: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The adjoint (μ, π) that enters every segment at its end, from the last segment back."""
@@ -161,7 +161,7 @@ def chain_adjoint(
             pi = tl.where(s + j < K, new_pi, pi)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["R", "N"])
 def total(partials, first, second, third, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """Sums of (3, R, N) over R, always in the same order, one for each of three outputs (N,)."""
     which = tl.program_id(0)

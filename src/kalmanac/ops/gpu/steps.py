@@ -59,21 +59,21 @@ def slope(x):
 
 @triton.jit
 def rows(
-    pointer, t, stop, inside, other,
-    STRIDE: tl.constexpr, COUNT: tl.constexpr, FULL: tl.constexpr, dtype: tl.constexpr,
+    pointer, t, stop, inside, other, stride,
+    COUNT: tl.constexpr, FULL: tl.constexpr, dtype: tl.constexpr,
 ):  # fmt: skip
     """Rows t … t+COUNT-1 as a tuple of (BLOCK,) tensors; `other` from `stop` on, which is not read.
 
-    Noises get one there: a padded step is computed and dropped, and must not divide by zero. With
-    FULL, all rows and channels exist and no mask is needed.
+    Noises get one there: such a step is computed and dropped, and must not divide by zero. With
+    FULL all rows are read, whatever stands in padding: it exists, and the step is dropped as well.
     """
     result = ()
-    at = pointer + t * STRIDE
+    at = pointer + t * stride
     for j in tl.static_range(COUNT):
         if FULL:
-            x = tl.load(at + j * STRIDE)
+            x = tl.load(at + j * stride)
         else:
-            x = tl.load(at + j * STRIDE, mask=inside & (t + j < stop), other=other)
+            x = tl.load(at + j * stride, mask=inside & (t + j < stop), other=other)
         result = result + (x.to(dtype),)
     return result
 

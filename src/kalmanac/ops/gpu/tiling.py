@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 LANES_ENOUGH = 4096  # B·N from which on the device is busy without cutting the time axis
 STEPS_ENOUGH = 512  # shorter rows are not worth three more launches
+PROGRAMS_ENOUGH = 264  # two for every multiprocessor of the largest device
 SEGMENT = 128  # steps a segment: long enough that the chain over segments stays short
 
 
@@ -22,26 +23,44 @@ class Segments(NamedTuple):
     parts: int
 
 
-CHUNK = 16  # steps between saved beliefs; forward and backward must agree on it
+def cut_in_time(rows: int, steps: int, channels: int) -> bool:
+    """Segments pay only where batch × channels is small and the sequence long."""
+    return rows * channels <= LANES_ENOUGH and steps >= STEPS_ENOUGH
 
 
-def tiling(rows: int, channels: int) -> Tiling:
-    """One channel a lane; wider blocks where there are many programs."""
-    block = 32
-    while block < min(channels, 128) and rows * -(-channels // (2 * block)) >= 2 * 132:
-        block *= 2
-    return Tiling(block, CHUNK, max(block // 32, 1))
+def kalman_chunk(rows: int, steps: int, channels: int, padded: bool, flagged: bool) -> int:
+    """Steps a chunk of the Kalman scan, which is also the distance between saved beliefs.
+
+    Longer chunks keep more loads in flight, but Triton's compile time grows with the cube of the
+    loads in a kernel: seconds at 8, most of a minute at 16. So the plain case gets 16, and one with
+    flags or time-varying process noise, whose kernels are the largest, gets 4.
+    """
+    if flagged:
+        return 4
+    odd = steps % 16 or channels % 32
+    return 8 if padded or odd or cut_in_time(rows, steps, channels) else 16
 
 
-def segments(rows: int, steps: int, channels: int, cut: bool | None = None) -> Segments:
-    """Cut the time axis only where batch × channels is small and the sequence long."""
-    if cut is None:
-        cut = rows * channels <= LANES_ENOUGH and steps >= STEPS_ENOUGH
-    if not cut:
-        return Segments(-(-steps // CHUNK) * CHUNK, 1)
-    return Segments(SEGMENT, -(-steps // SEGMENT))
+def linear_chunk(rows: int, steps: int, channels: int) -> int:
+    """Steps a chunk of the linear scan."""
+    return 8 if steps % 16 or channels % 32 or cut_in_time(rows, steps, channels) else 16
 
 
-def saved_shape(rows: int, steps: int, channels: int) -> tuple[int, ...]:
+def tiling(rows: int, channels: int, chunk: int) -> Tiling:
+    """One channel a lane; two warps a program where that still leaves programs enough."""
+    wide = channels % 64 == 0 and rows * channels // 64 >= PROGRAMS_ENOUGH
+    return Tiling(64, chunk, 2) if wide else Tiling(32, chunk, 1)
+
+
+def segments(rows: int, steps: int, channels: int, chunk: int) -> Segments:
+    """How many segments make a row, and of how many steps."""
+    if cut_in_time(rows, steps, channels):
+        return Segments(SEGMENT, -(-steps // SEGMENT))
+    return Segments(-(-steps // chunk) * chunk, 1)
+
+
+def saved_shape(
+    rows: int, steps: int, channels: int, padded: bool, flagged: bool
+) -> tuple[int, ...]:
     """The beliefs (m, P) before every chunk, from which the backward replays."""
-    return rows, -(-steps // CHUNK), 2, channels
+    return rows, -(-steps // kalman_chunk(rows, steps, channels, padded, flagged)), 2, channels
