@@ -35,8 +35,10 @@ format: ready  ## rewrite the files in the common format
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
 
-bench: ready  ## speed of every scan backend beside its peers
+bench: ready  ## speed of scans and encoders beside their peers, and a tracking task learned by each
 	.venv/bin/python benchmarks/scan.py $(ARGS)
+	.venv/bin/python benchmarks/encoders.py
+	.venv/bin/python benchmarks/tracking.py
 
 clean:  ## remove .venv and everything generated
 	rm -rf .venv .venv.old build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

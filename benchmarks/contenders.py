@@ -1,9 +1,10 @@
 """Who is timed: both scans of every usable backend, and the peers of `peers.py`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 
@@ -57,6 +58,8 @@ def of_backends(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
         found.append(_kalman(backend, "variance"))
         if BACKENDS[backend].fused:
             found += [_kalman(backend, "softplus"), _packed(backend)]
+        if backend == "gpu":
+            found.append(_uncut())
         found.append(_linear(backend))
     return found, absent
 
@@ -127,6 +130,37 @@ def _packed(backend: str) -> Contender:
         both=both,
         answer=answer,
         bytes_per_element={"forward": 20, "both": 56},
+    )
+
+
+def _uncut() -> Contender:
+    """The packed GPU scan without its cut into segments, at sizes where it would be cut."""
+    from kalmanac.ops.gpu.tiling import Segments, cut_in_time
+
+    packed = _packed("gpu")
+
+    def whole(rows: int, steps: int, channels: int, chunk: int) -> Segments:
+        return Segments(-(-steps // chunk) * chunk, 1)
+
+    def uncut(run: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
+        def patched(x: Inputs) -> Any:
+            with patch("kalmanac.ops.gpu.launch.segments", whole):
+                return run(x)
+
+        return patched
+
+    def skip(x: Inputs) -> str | None:
+        return None if cut_in_time(*x.size) else "the time axis is not cut at this size"
+
+    assert packed.answer is not None
+    return replace(
+        packed,
+        name="kalman gpu packed uncut",
+        note="the same with the time axis in one piece",
+        forward=uncut(packed.forward),
+        both=uncut(packed.both),
+        answer=uncut(packed.answer),
+        skip=skip,
     )
 
 

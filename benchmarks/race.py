@@ -10,7 +10,7 @@ from torch import Tensor
 from agreement import Lanes, choose_lanes, disagreement, truth
 from contenders import PLAIN, Contender, Mode, Task
 from problem import Inputs, Size, make_inputs
-from timing import Stopwatch, cache_bytes, capture, interleave, release_memory
+from timing import Stopwatch, cache_bytes, capture, release_memory
 
 MODES: tuple[Mode, ...] = ("forward", "both")
 CAPTURE_SECONDS = 0.3  # a longer eager call is not worth a graph of a hundred thousand nodes
@@ -51,7 +51,24 @@ class Race:
                 truths[contender.task] = truth(probe, lanes, contender.task)
             self._admit(contender, lanes, probe, truths)
             release_memory()
-        interleave(list(self.watches.values()), self.rules.rounds)
+        self._time()
+
+    def _time(self) -> None:
+        """Interleave all samples; who runs out of memory now, beside the others' graphs, is out."""
+        for _ in range(self.rules.rounds):
+            for key, watch in list(self.watches.items()):
+                if key not in self.watches:
+                    continue
+                try:
+                    watch.sample()
+                except torch.OutOfMemoryError:
+                    self._drop(key[0])
+                    self.skipped[key[0]] = "out of memory beside the others"
+                    del watch
+                    release_memory()
+
+    def _drop(self, name: str) -> None:
+        self.watches = {key: watch for key, watch in self.watches.items() if key[0] != name}
 
     def result(self, bandwidth: float) -> dict[str, Any]:
         """Everything measured, as plain data."""
@@ -101,7 +118,7 @@ class Race:
         if refused is not None:
             self.refused[name] = refused
         if skipped is not None or refused is not None:
-            self.watches = {key: watch for key, watch in self.watches.items() if key[0] != name}
+            self._drop(name)
 
     def _check(
         self,

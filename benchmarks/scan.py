@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -58,30 +59,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     for note in NOTES:
         print(f"- {note}")
 
-    races = []
+    document: dict[str, Any] = {
+        "command": shlex.join(["python", "benchmarks/scan.py", *_without_folders(words)]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions() | _jax_version(),
+        "machine": machine(),
+        "device": device.type,
+        "copy_bandwidth_bytes_per_second": bandwidth,
+        "notes": NOTES,
+        "races": [],
+    }
+    races: list[dict[str, Any]] = document["races"]
     for size in sizes:
         contenders, absent = _line_up(size, device, options.only)
         race = Race(size, device, rules, absent)
         race.run(contenders)
         races.append(race.result(bandwidth))
         print_race(races[-1])
+        if options.out is not None:  # after every size: a long run that dies keeps what it has
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(document, indent=1) + "\n")
         del race
         release_memory()
     print_summary(races)
-
     if options.out is not None:
-        document = {
-            "command": shlex.join(["python", "benchmarks/scan.py", *_without_folders(words)]),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions() | _jax_version(),
-            "machine": machine(),
-            "device": device.type,
-            "copy_bandwidth_bytes_per_second": bandwidth,
-            "notes": NOTES,
-            "races": races,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"written: {options.out}")
     refused = [f"{r['size']} {name}: {why}" for r in races for name, why in r["refused"].items()]
     for line in refused:

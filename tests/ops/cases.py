@@ -199,3 +199,25 @@ def grid() -> list[Case]:
                     always = steps <= 2 or (i + j + steps) % 2 == 0
                 cases.append(replace(case, slow=not always))
     return cases
+
+
+LONG_MEMORY = Case(
+    4096, ORDINARY_EDGE, batch=2, channels=8, b=False, prior="none", state="none", lengths=False,
+    resets=0, missing=0,
+)  # fmt: skip
+
+
+def long_memory(inputs: str) -> Problem:
+    """Decays up to 0.9999, in float32; one row reads at every step, the other never does.
+
+    The filter soon stands still, so that the same rounding comes back at every step; with
+    `inputs` "constant" the mean stands still too, with "random" it does not.
+    """
+    problem = draw(LONG_MEMORY, torch.float32)
+    observed = torch.ones(LONG_MEMORY.batch, LONG_MEMORY.steps, dtype=torch.bool)
+    observed[1] = False
+    a = 1 - torch.logspace(-4, -1, LONG_MEMORY.channels)
+    problem = replace(problem, a=a, observed=observed)
+    if inputs == "random":
+        return problem
+    return replace(problem, u=torch.full_like(problem.u, 0.3), w=torch.full_like(problem.w, 0.7))

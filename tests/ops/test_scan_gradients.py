@@ -8,7 +8,17 @@ import torch
 from kalmanac.ops import Belief, kalman_scan, linear_scan
 from tests.ops import budgets
 from tests.ops.answers import REFERENCE, run, run_backward, true_gradients
-from tests.ops.cases import MILD, NOISES, ORDINARY, Case, draw, forms, grid
+from tests.ops.cases import (
+    LONG_MEMORY,
+    MILD,
+    NOISES,
+    ORDINARY,
+    Case,
+    draw,
+    forms,
+    grid,
+    long_memory,
+)
 from tests.ops.exact_gradients import exact_gradients
 from tests.ops.targets import every_target, every_target_and
 
@@ -32,6 +42,18 @@ def test_equal_the_references_float64_gradients(target, case, dtype):
     assert found.keys() == truth.keys()
     errors = {name: budgets.error(g, truth[name]) for name, g in found.items()}
     budgets.check(errors, budgets.gradients(dtype, case.noise))
+
+
+@pytest.mark.parametrize("inputs", ["random", "constant"])
+@every_target
+def test_of_a_long_memory(target, inputs):
+    target.require(torch.float32)
+    if target.limit.steps < LONG_MEMORY.steps:
+        pytest.skip(f"{target}: too slow for {LONG_MEMORY.steps} steps")
+    problem = long_memory(inputs)
+    _, truth = run_backward(problem.to(torch.float64), REFERENCE)
+    _, found = run_backward(problem.to(device=target.device), target)
+    budgets.assert_same(found, truth, 1e-5)
 
 
 @every_target_and(forms(20, ORDINARY))

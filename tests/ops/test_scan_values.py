@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kalmanac.ops import kalman_scan
-from tests.ops import budgets
+from tests.ops import budgets, textbook
 from tests.ops.answers import run, textbook_answer
-from tests.ops.cases import ORDINARY, WHOLE, Case, draw, grid
+from tests.ops.cases import LONG_MEMORY, ORDINARY, WHOLE, Case, draw, grid, long_memory
 from tests.ops.targets import every_target, every_target_and
 
 
@@ -37,6 +37,20 @@ def test_unusual_shapes_and_flags(target, case):
     truth = textbook_answer(case, torch.float64)
     answer = run(draw(case).to(device=target.device), target, details=True)
     budgets.check({name: budgets.error(x, truth[name]) for name, x in answer.items()}, 1e-10)
+
+
+@pytest.mark.parametrize("inputs", ["random", "constant"])
+@every_target
+def test_a_long_memory_does_not_collect_rounding(target, inputs):
+    target.require(torch.float32)
+    if target.limit.steps < LONG_MEMORY.steps:
+        pytest.skip(f"{target}: too slow for {LONG_MEMORY.steps} steps")
+    problem = long_memory(inputs)
+    truth = textbook.filter_batch(**problem.to(torch.float64).numpy())
+    for name, x in run(problem.to(device=target.device), target).items():
+        for row in range(LONG_MEMORY.batch):
+            exact = torch.from_numpy(getattr(truth, name)[row])
+            assert budgets.error(x[row], exact) <= 2e-6, (name, row)
 
 
 @every_target

@@ -16,7 +16,7 @@ class Belief(NamedTuple):
 
 
 class Filtering(NamedTuple):
-    """What happened inside the filter at every step (paper, Eqs. 4 and 5).
+    """What happened inside the filter at every step (paper, Eqs. 4 to 6).
 
     `prior` is the belief before the reading (x⁻, Σ⁻), `gain` the Kalman gain K, all (B, T, N).
     A missing reading has gain 0; a padded step has gain 0 and the row's last belief as its prior.

@@ -39,7 +39,7 @@ def kalman_scan(
     r_floor: float | None = None, q_floor: float | None = None,
     details: bool = False, check: bool = False, backend: str | None = None,
 ) -> tuple[Belief, Belief] | tuple[Belief, Belief, Filtering]:  # fmt: skip
-    """Filter B sequences of T readings in N independent channels (paper, Eqs. 4 to 8).
+    """Filter B sequences of T readings in N independent channels (paper, Eqs. 4 to 6).
 
     predict  x⁻_t = a x⁺_{t-1} + b u_t,        Σ⁻_t = a² Σ⁺_{t-1} + q_t
     update   x⁺_t = x⁻_t + K_t (w_t - x⁻_t),   Σ⁺_t = (1 - K_t) Σ⁻_t,   K_t = Σ⁻_t / (Σ⁻_t + r_t)

@@ -23,7 +23,7 @@ from kalmanac.ops.inputs import (
 
 
 def kalman(x: KalmanInputs) -> tuple[Belief, Belief]:
-    """Predict, then update (paper, Eqs. 4 to 8), for t = 0 … T-1.
+    """Predict, then update (paper, Eqs. 4 to 6), for t = 0 … T-1.
 
     p = a²P + q,  k = p / (p + r),  g = 1 - k = r / (p + r),
     m ← g (a m + b u) + k w,  P ← g p = (1/p + 1/r)⁻¹.

@@ -7,6 +7,8 @@ import torch
 from kalmanac.ops.late import late
 from kalmanac.ops.operators import kalman_operator, linear_operator
 
+# Looked up once: torch.compile does not trace the search for a package.
+INSTALLED = find_spec("numba") is not None
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128
 )  # fmt: skip
@@ -18,7 +20,7 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
         return f"it needs tensors on the CPU, got {device}"
     if dtype not in DTYPES:
         return f"it has no kernel for {dtype}"
-    if find_spec("numba") is None:
+    if not INSTALLED:
         return "numba is not installed"
     return None
 

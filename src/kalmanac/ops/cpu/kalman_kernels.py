@@ -12,14 +12,15 @@ from kalmanac.ops.cpu.compile import all_rows, one_row, row_facts, signals
 from kalmanac.ops.cpu.rows import row
 
 
-@all_rows(lambda n: (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 5)))
+@all_rows(lambda n: (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 6)))
 def forward(width, inputs, beliefs, facts, outputs):
-    """Predict and update, t = 0 … length-1, then hold the belief (paper, Eqs. 4 to 8).
+    """Predict and update, t = 0 … length-1, then hold the belief (paper, Eqs. 4 to 6).
 
     inputs (a, b, u, q, w, r); beliefs (m, P) of the start and of the prior, each (B, 1, N);
     outputs (mean, variance) of all steps and of the end, (B, 1, N), whose rows carry the belief,
-    and scratch (B, 1, N) that carries what rounding took from the variance. At a fixed point that
-    loss is the same at every step, and a long memory (a → 1) would add it up a thousandfold.
+    and scratch (B, 1, N) each that carries what rounding took from mean and variance. At a fixed
+    point that loss is the same at every step, and a long memory (a → 1) would add it up a
+    thousandfold; so both are summed up by their changes, with the loss of the step before.
     `width` channels of one row make a task.
     """
     rows, _, channels = inputs[4].shape
@@ -72,55 +73,62 @@ def forward_row(i, low, count, inputs, beliefs, facts, outputs):
     a, b, u, q, w, r = inputs
     m_start, P_start, m_prior, P_prior = beliefs
     lengths, reset, observed = facts
-    mean, variance, m_end, P_end, rounding = outputs
+    mean, variance, m_end, P_end, m_rounding, P_rounding = outputs
     steps = w.shape[1]
     length = min(max(lengths[i], 0), steps)
     zero, one, tiny = w.dtype.type(0), w.dtype.type(1), above_denormal(w)
 
-    a_, b_, lost = row(a, 0, 0, low), row(b, 0, 0, low), row(rounding, i, 0, low)
+    a_, b_ = row(a, 0, 0, low), row(b, 0, 0, low)
+    m_lost, P_lost = row(m_rounding, i, 0, low), row(P_rounding, i, 0, low)
     m0_, P0_ = row(m_start, i, 0, low), row(P_start, i, 0, low)
     mp_, Pp_ = row(m_prior, i, 0, low), row(P_prior, i, 0, low)
     m, P = row(m_end, i, 0, low), row(P_end, i, 0, low)
     for n in range(count):
         m[n] = m0_[n]
         P[n] = P0_[n]
-        lost[n] = zero
+        m_lost[n] = zero
+        P_lost[n] = zero
     for t in range(length):
         if reset[i, t]:
             for n in range(count):
                 m[n] = mp_[n]
                 P[n] = Pp_[n]
-                lost[n] = zero
+                m_lost[n] = zero
+                P_lost[n] = zero
         u_, q_, w_, r_ = row(u, i, t, low), row(q, i, t, low), row(w, i, t, low), row(r, i, t, low)
         mean_, variance_ = row(mean, i, t, low), row(variance, i, t, low)
         if observed[i, t]:
             for n in range(count):
+                moved = b_[n] * u_[n] - (one - a_[n]) * m[n]
                 grown = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n]
-                p = P[n] + grown
+                x, p = m[n] + moved, P[n] + grown  # the prior
                 inverse = one / (p + r_[n])
-                g = r_[n] * inverse  # 1 - k without cancellation
-                x = g * (a_[n] * m[n] + b_[n] * u_[n]) + (p * inverse) * w_[n]
-                x = zero if abs(x) <= tiny else x
-                change = (grown * r_[n] - P[n] * p) * inverse + lost[n]
-                y = P[n] + change
-                sharp = p > r_[n]  # then the sum cancels, but the memory is short
-                lost[n] = zero if sharp else change - (y - P[n])
-                y = g * p if sharp else y
-                m[n] = x
-                P[n] = y
-                mean_[n] = x
-                variance_[n] = y
+                k, g = p * inverse, r_[n] * inverse  # g is 1 - k without cancellation
+                m_change = moved + k * (w_[n] - x) + m_lost[n]
+                P_change = (grown * r_[n] - P[n] * p) * inverse + P_lost[n]
+                y, z = m[n] + m_change, P[n] + P_change
+                sharp = p > r_[n]  # then these sums cancel, but the memory is short
+                m_lost[n] = zero if sharp else m_change - (y - m[n])
+                P_lost[n] = zero if sharp else P_change - (z - P[n])
+                y = g * x + k * w_[n] if sharp else y
+                z = g * p if sharp else z
+                y = zero if abs(y) <= tiny else y
+                m[n] = y
+                P[n] = z
+                mean_[n] = y
+                variance_[n] = z
         else:
             for n in range(count):
-                x = a_[n] * m[n] + b_[n] * u_[n]
-                x = zero if abs(x) <= tiny else x
-                change = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n] + lost[n]
-                y = P[n] + change
-                lost[n] = change - (y - P[n])
-                m[n] = x
-                P[n] = y
-                mean_[n] = x
-                variance_[n] = y
+                m_change = b_[n] * u_[n] - (one - a_[n]) * m[n] + m_lost[n]
+                P_change = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n] + P_lost[n]
+                y, z = m[n] + m_change, P[n] + P_change
+                m_lost[n] = m_change - (y - m[n])
+                P_lost[n] = P_change - (z - P[n])
+                y = zero if abs(y) <= tiny else y
+                m[n] = y
+                P[n] = z
+                mean_[n] = y
+                variance_[n] = z
     for t in range(length, steps):
         mean_, variance_ = row(mean, i, t, low), row(variance, i, t, low)
         for n in range(count):

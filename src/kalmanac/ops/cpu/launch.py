@@ -21,6 +21,7 @@ NUMBERS = {
     torch.complex128: numba.complex128,
 }
 NO, YES = torch.zeros((), dtype=torch.bool), torch.ones((), dtype=torch.bool)
+ENOUGH_TO_SHARE = 2**15  # elements; less is done before a second thread has woken up
 MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-level cache
 
 
@@ -74,7 +75,7 @@ def _filter(inputs, beliefs, facts):
     """Mean and variance of all steps and of the end."""
     w = inputs[4]
     outputs = [torch.empty(w.shape, dtype=w.dtype) for _ in range(2)]
-    outputs += [w.new_empty(w.shape[0], w.shape[2]) for _ in range(3)]
+    outputs += [w.new_empty(w.shape[0], w.shape[2]) for _ in range(4)]  # ends, scratch
     launch(
         kalman_kernels.forward, w,
         arrays(w, inputs), _belief_arrays(w, beliefs), row_facts(w, *facts), arrays(w, outputs),
@@ -174,6 +175,8 @@ def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
     """
     rows, _, channels = like.shape
     threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    if like.numel() < ENOUGH_TO_SHARE:
+        threads = 1
     blocks = max(-(-channels // MOST_CHANNELS_A_TASK), -(-threads // max(rows, 1)))
     width = max(-(-channels // (blocks * 16)), 1) * 16  # whole vectors
     before = numba.get_num_threads()

@@ -13,15 +13,17 @@ from kalmanac.ops.gpu.tiling import saved_shape
 from kalmanac.ops.late import late
 from kalmanac.ops.operators import kalman_operator, linear_operator
 
+# Looked up once: torch.compile does not trace the search for a package.
+INSTALLED = find_spec("triton") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     """None if the backend can run signals of `dtype` on `device`, else the reason."""
-    if find_spec("triton") is None:
+    if not INSTALLED:
         return "triton is not installed"
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != ("cpu" if interpreted else "cuda"):
+    if device.type != ("cpu" if INTERPRETED else "cuda"):
         return f"it needs tensors on a CUDA device, got {device}"
     if dtype not in DTYPES:
         return f"it has no kernel for {dtype}"

@@ -7,8 +7,8 @@ backward replays a chunk from there in registers instead of reading means and va
 
 Constants say which inputs exist, so that an absent one costs nothing: HAS_U, HAS_B, Q_VARIES,
 HAS_RESET and so on; R_RAW and Q_RAW ask for softplus and floor inside the kernel; FULL promises
-that no chunk or block is only part-filled, and comes with sizes and strides as constants: an address
-then is one register and an immediate.
+that no chunk or block is only part-filled, and comes with sizes and strides as constants, so that
+an address is one register and an immediate.
 """
 
 import triton
@@ -88,7 +88,7 @@ def forward(
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
     C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 8)."""
+    """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 6)."""
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = mean.dtype.element_ty
@@ -102,13 +102,14 @@ def forward(
     stop = stop_of(lengths, i, last, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
-    a2, c_ = a_ * a_, (1.0 - a_) * (1.0 + a_)
+    a2 = a_ * a_
     if HAS_B:
         b_ = tl.load(b + n, mask=inside, other=0.0)
     if not Q_VARIES:
         q_ = noise(tl.load(q + n, mask=inside, other=1.0), q_floor, Q_RAW)
     m, P = belief(m_start, P_start, segment * m_i + n, segment * P_i + n, inside, dtype, HAS_START)
-    lost = tl.zeros_like(P)
+    zero = tl.zeros((BLOCK,), dtype)
+    m_lost, P_lost = zero, zero
     if HAS_RESET:
         m_fresh, P_fresh = belief(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
@@ -139,12 +140,13 @@ def forward(
             if HAS_RESET:
                 m = tl.where(resets[j], m_fresh, m)
                 P = tl.where(resets[j], P_fresh, P)
-                lost = tl.where(resets[j], 0.0, lost)
-            x = a_ * m
+                m_lost = tl.where(resets[j], 0.0, m_lost)
+                P_lost = tl.where(resets[j], 0.0, P_lost)
+            d = zero
             if HAS_U:
-                x += b_ * us[j] if HAS_B else us[j]
-            m_new, P_new, lost_new = filter_step(
-                m, P, lost, x, a2, c_, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
+                d = b_ * us[j] if HAS_B else us[j]
+            m_new, P_new, m_lost_new, P_lost_new = filter_step(
+                m, P, m_lost, P_lost, d, a_, a2, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
                 ws[j], noise(rs[j], r_floor, R_RAW), reads[j] if HAS_OBSERVED else True,
                 not HAS_OBSERVED,
             )  # fmt: skip
@@ -152,9 +154,10 @@ def forward(
                 valid = t + j < stop
                 m = tl.where(valid, m_new, m)
                 P = tl.where(valid, P_new, P)
-                lost = tl.where(valid, lost_new, lost)
+                m_lost = tl.where(valid, m_lost_new, m_lost)
+                P_lost = tl.where(valid, P_lost_new, P_lost)
             else:
-                m, P, lost = m_new, P_new, lost_new
+                m, P, m_lost, P_lost = m_new, P_new, m_lost_new, P_lost_new
             here = None if FULL else inside & (t + j < last)
             tl.store(mean_t + j * N, m.to(out), mask=here)
             tl.store(variance_t + j * N, P.to(out), mask=here)
@@ -214,7 +217,7 @@ def backward(
     stop = stop_of(lengths, i, last, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
-    a2, c_ = a_ * a_, (1.0 - a_) * (1.0 + a_)
+    a2 = a_ * a_
     if HAS_B:
         b_ = tl.load(b + n, mask=inside, other=0.0)
     if not Q_VARIES:
@@ -269,28 +272,31 @@ def backward(
 
         # replay: the belief and the predicted mean before each step, and the step's noise
         ms, Ps, xs, noises = (), (), (), ()
-        lost = tl.zeros_like(P)
+        m_lost, P_lost = zero, zero
         for j in tl.static_range(C):
             if HAS_RESET:
                 m = tl.where(resets[j], m_fresh, m)
                 P = tl.where(resets[j], P_fresh, P)
-                lost = tl.where(resets[j], 0.0, lost)
+                m_lost = tl.where(resets[j], 0.0, m_lost)
+                P_lost = tl.where(resets[j], 0.0, P_lost)
             r_ = noise(rs[j], r_floor, R_RAW)
-            x = a_ * m
+            d = zero
             if HAS_U:
-                x += b_ * us[j] if HAS_B else us[j]
+                d = b_ * us[j] if HAS_B else us[j]
+            x = a_ * m + d
             ms, Ps, xs, noises = ms + (m,), Ps + (P,), xs + (x,), noises + (r_,)
-            m_new, P_new, lost_new = filter_step(
-                m, P, lost, x, a2, c_, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
+            m_new, P_new, m_lost_new, P_lost_new = filter_step(
+                m, P, m_lost, P_lost, d, a_, a2, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
                 ws[j], r_, reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED,
             )  # fmt: skip
             if CHECK:
                 valid = t + j < stop
                 m = tl.where(valid, m_new, m)
                 P = tl.where(valid, P_new, P)
-                lost = tl.where(valid, lost_new, lost)
+                m_lost = tl.where(valid, m_lost_new, m_lost)
+                P_lost = tl.where(valid, P_lost_new, P_lost)
             else:
-                m, P, lost = m_new, P_new, lost_new
+                m, P, m_lost, P_lost = m_new, P_new, m_lost_new, P_lost_new
 
         at = i * g_i + t * g_t + n
         for j in tl.static_range(C - 1, -1, -1):
@@ -323,6 +329,8 @@ def backward(
                 r_bar, w_bar, q_bar = k * (pi * k - mu * e), k * mu, p_bar
                 if R_RAW:
                     r_bar *= slope(rs[j])
+                    if HAS_OBSERVED:  # what stands at a missing reading may be NaN
+                        r_bar = tl.where(reads[j], r_bar, 0.0)
                 if Q_VARIES and Q_RAW:
                     q_bar *= slope(qs[j])
                 if CHECK:

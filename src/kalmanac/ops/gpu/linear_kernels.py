@@ -226,7 +226,11 @@ def chain(
         s = (groups - 1 - c if REVERSE else c) * AHEAD
         As = rows(row + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         vs = rows(row + size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
-        for at in tl.static_range(AHEAD):
-            j = AHEAD - 1 - at if REVERSE else at
-            tl.store(entering + (i * K + s + j) * N + n, x, mask=inside & (s + j < K))
-            x = tl.where(s + j < K, As[j] * x + vs[j], x)
+        if REVERSE:
+            for j in tl.static_range(AHEAD - 1, -1, -1):
+                tl.store(entering + (i * K + s + j) * N + n, x, mask=inside & (s + j < K))
+                x = tl.where(s + j < K, As[j] * x + vs[j], x)
+        else:
+            for j in tl.static_range(AHEAD):
+                tl.store(entering + (i * K + s + j) * N + n, x, mask=inside & (s + j < K))
+                x = tl.where(s + j < K, As[j] * x + vs[j], x)

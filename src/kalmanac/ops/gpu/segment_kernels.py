@@ -37,7 +37,7 @@ def summarise(
     stop = stop_of(lengths, i, last, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
-    a2, c_ = a_ * a_, (1.0 - a_) * (1.0 + a_)
+    a2 = a_ * a_
     if HAS_B:
         b_ = tl.load(b + n, mask=inside, other=0.0)
     if not Q_VARIES:
@@ -47,7 +47,8 @@ def summarise(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
         )
     zero = tl.zeros((BLOCK,), dtype)
-    A, m, P, lost, eta, J = zero + 1.0, zero, zero, zero, zero, zero
+    A, m, P, eta, J = zero + 1.0, zero, zero, zero, zero
+    m_lost, P_lost = zero, zero
 
     for t in range(first, last, C):
         us, ws, rs, qs = chunk_of_signals(
@@ -63,22 +64,23 @@ def summarise(
                 A = tl.where(resets[j], 0.0, A)
                 m = tl.where(resets[j], m_fresh, m)
                 P = tl.where(resets[j], P_fresh, P)
-                lost = tl.where(resets[j], 0.0, lost)
-            x = a_ * m
+                m_lost = tl.where(resets[j], 0.0, m_lost)
+                P_lost = tl.where(resets[j], 0.0, P_lost)
+            d = zero
             if HAS_U:
-                x += b_ * us[j] if HAS_B else us[j]
+                d = b_ * us[j] if HAS_B else us[j]
             q_j = noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_
             r_j = noise(rs[j], r_floor, R_RAW)
             read = reads[j] if HAS_OBSERVED else True
             inverse = reciprocal(a2 * P + (q_j + r_j))
             g = r_j * inverse
-            e = (ws[j] - x) * inverse
+            e = (ws[j] - (a_ * m + d)) * inverse
             if HAS_OBSERVED:
                 g = tl.where(read, g, 1.0)
                 e = tl.where(read, e, 0.0)
                 inverse = tl.where(read, inverse, 0.0)
-            m_new, P_new, lost_new = filter_step(
-                m, P, lost, x, a2, c_, q_j, ws[j], r_j, read, not HAS_OBSERVED
+            m_new, P_new, m_lost_new, P_lost_new = filter_step(
+                m, P, m_lost, P_lost, d, a_, a2, q_j, ws[j], r_j, read, not HAS_OBSERVED
             )
             aA = a_ * A
             valid = t + j < stop
@@ -86,7 +88,8 @@ def summarise(
             eta = tl.where(valid, eta + aA * e, eta)
             m = tl.where(valid, m_new, m)
             P = tl.where(valid, P_new, P)
-            lost = tl.where(valid, lost_new, lost)
+            m_lost = tl.where(valid, m_lost_new, m_lost)
+            P_lost = tl.where(valid, P_lost_new, P_lost)
             A = tl.where(valid, aA * g, A)
 
     here = segment * N + n

@@ -15,10 +15,12 @@ def reciprocal(x):
     A plain division also guards against the extremes of the exponent, which no variance reaches.
     """
     if INTERPRETED or x.dtype == tl.float64:
-        return 1.0 / x
-    return tl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
+        y = 1.0 / x
+    else:
+        y = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return y
 
 
 @triton.jit
@@ -31,15 +33,17 @@ def log1p_of_unit(y):
     if y.dtype == tl.float64:
         z = 1.0 + y
         gone = z == 1.0
-        return tl.where(gone, y, tl.log(z) * (y / tl.where(gone, 1.0, z - 1.0)))
-    x = 0.005253458 * y - 0.029588507
-    x = x * y + 0.07836167
-    x = x * y - 0.1367477
-    x = x * y + 0.1911143
-    x = x * y - 0.2484437
-    x = x * y + 0.3331927
-    x = x * y - 0.49999502
-    return (x * y + 1.0) * y
+        x = tl.where(gone, y, tl.log(z) * (y / tl.where(gone, 1.0, z - 1.0)))
+    else:
+        x = 0.005253458 * y - 0.029588507
+        x = x * y + 0.07836167
+        x = x * y - 0.1367477
+        x = x * y + 0.1911143
+        x = x * y - 0.2484437
+        x = x * y + 0.3331927
+        x = x * y - 0.49999502
+        x = (x * y + 1.0) * y
+    return x
 
 
 @triton.jit
@@ -110,26 +114,31 @@ def belief(m, P, m_at, P_at, inside, dtype: tl.constexpr, GIVEN: tl.constexpr):
 
 
 @triton.jit
-def filter_step(m, P, lost, x, a2, c, q, w, r, read, ALWAYS_READ: tl.constexpr):
-    """One predict and update of a belief (m, P); x is the predicted mean a·m + b·u, c is 1 - a².
+def filter_step(m, P, m_lost, P_lost, d, a, a2, q, w, r, read, ALWAYS_READ: tl.constexpr):
+    """One predict and update of a belief (m, P), with input drive d = b·u and a2 = a².
 
-    Steps wait for each other through P alone, so all that can be is computed beside that path.
-
-    `lost` carries what rounding took from the variance: at a fixed point that loss is the same at
-    every step, and a long memory (a → 1) would add it up a thousandfold.
+    Steps wait for each other through m and P alone, so all that can be is computed beside that
+    path. `m_lost` and `P_lost` carry what rounding took: at a fixed point that loss is the same at
+    every step, and a long memory (a → 1) would add it up a thousandfold; so both are summed up by
+    their changes, with the loss of the step before.
     """
     inverse = reciprocal(a2 * P + (q + r))
     p = a2 * P + q
-    grown = q - c * P
-    g = r * inverse  # 1 - k without cancellation
-    sharp = p > r  # then P + change cancels, but the memory is short
-    m_new = g * x + (p * inverse) * w
-    change = (grown * r - P * p) * inverse + lost
+    moved = d - (1.0 - a) * m
+    grown = q - (1.0 - a) * (1.0 + a) * P
+    x = m + moved  # the prior's mean
+    k, g = p * inverse, r * inverse  # g is 1 - k without cancellation
+    m_change = moved + k * (w - x) + m_lost
+    P_change = (grown * r - P * p) * inverse + P_lost
+    sharp = p > r  # then the sums below cancel, but the memory is short
+    m_sharp, P_sharp = g * x + k * w, g * p
     if not ALWAYS_READ:
-        change = tl.where(read, change, grown + lost)
+        m_change = tl.where(read, m_change, moved + m_lost)
+        P_change = tl.where(read, P_change, grown + P_lost)
         sharp = sharp & read
-        m_new = tl.where(read, m_new, x)
-    P_new = P + change
-    lost = tl.where(sharp, 0.0, change - (P_new - P))
-    P_new = tl.where(sharp, g * p, P_new)
-    return m_new, P_new, lost
+    m_new, P_new = m + m_change, P + P_change
+    m_lost = tl.where(sharp, 0.0, m_change - (m_new - m))
+    P_lost = tl.where(sharp, 0.0, P_change - (P_new - P))
+    m_new = tl.where(sharp, m_sharp, m_new)
+    P_new = tl.where(sharp, P_sharp, P_new)
+    return m_new, P_new, m_lost, P_lost
