@@ -6,7 +6,6 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kalmanac.ops.arguments import carry_dtype
@@ -19,6 +18,12 @@ NUMBERS = {
     torch.float64: numba.float64,
     torch.complex64: numba.complex64,
     torch.complex128: numba.complex128,
+}
+NUMPY = {
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+    torch.complex64: np.complex64,
+    torch.complex128: np.complex128,
 }
 NO, YES = torch.zeros((), dtype=torch.bool), torch.ones((), dtype=torch.bool)
 ENOUGH_TO_SHARE = 2**15  # elements; less is done before a second thread has woken up
@@ -43,7 +48,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     if saved[0].dtype != w.dtype:  # rounded to half precision: filter again
         saved = _filter(inputs, beliefs, facts)[:2]
     g_parameters = w.new_zeros(3, rows, 1, channels)  # a, b, constant q: partial sums per row
-    g_signals = [torch.empty(x.shape, dtype=w.dtype) for x in signals]
+    g_signals = [fresh(x.shape, w.dtype) for x in signals]
     named = split_signals(g_signals, layout)
     if "q" in named:
         named["q"].zero_()  # added to, like the partial sums
@@ -74,7 +79,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
 def _filter(inputs, beliefs, facts):
     """Mean and variance of all steps and of the end."""
     w = inputs[4]
-    outputs = [torch.empty(w.shape, dtype=w.dtype) for _ in range(2)]
+    outputs = [fresh(w.shape, w.dtype) for _ in range(2)]
     outputs += [w.new_empty(w.shape[0], w.shape[2]) for _ in range(4)]  # ends, scratch
     launch(
         kalman_kernels.forward, w,
@@ -99,10 +104,15 @@ def _kalman_inputs(parameters, signals, layout, floors):
         a,
         torch.ones_like(a) if b is None else b,
         named["u"] if "u" in named else torch.zeros_like(a),
-        q if q_floor is None else F.softplus(q).add_(q_floor),
+        q if q_floor is None else _softplus(q).add_(q_floor),
         named["w"],
-        named["r"] if r_floor is None else F.softplus(named["r"]).add_(r_floor),
+        named["r"] if r_floor is None else _softplus(named["r"]).add_(r_floor),
     ]
+
+
+def _softplus(x):
+    beta, threshold = 1, 20  # F.softplus' defaults; it has no `out`
+    return torch.ops.aten.softplus.out(x, beta, threshold, out=fresh(x.shape, x.dtype))
 
 
 def _through_softplus(gradients, signals, floors, facts):
@@ -115,7 +125,8 @@ def _through_softplus(gradients, signals, floors, facts):
         if floor is None or name not in gradients:
             continue
         gradient, raw = gradients[name], signals[name]
-        gradient *= raw.to(gradient.dtype).sigmoid()
+        slope = fresh(raw.shape, gradient.dtype)
+        gradient *= torch.sigmoid(raw.to(gradient.dtype), out=slope)
         counts = None if lengths is None else valid_steps(lengths, raw)
         if name == "r" and observed is not None:
             counts = observed if counts is None else counts & observed
@@ -138,7 +149,7 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
         states, _ = _recur(a, b, start, initial, lengths, reset)
     rows, steps, channels = b.shape
     g_a = b.new_zeros(rows, steps if a.dim() == 3 else 1, channels)
-    g_b = torch.empty(b.shape, dtype=carry)
+    g_b = fresh(b.shape, carry)
     g_starts = [b.new_zeros(rows, channels) for _ in range(2)]
     given = [b.new_zeros(channels) if g is None else g.to(carry) for g in (g_states, g_end)]
     launch(
@@ -153,7 +164,7 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
 
 def _recur(a, b, start, initial, lengths, reset):
     """The states of all steps and of the end."""
-    outputs = torch.empty(b.shape, dtype=b.dtype), b.new_empty(b.shape[0], b.shape[2])
+    outputs = fresh(b.shape, b.dtype), b.new_empty(b.shape[0], b.shape[2])
     launch(
         linear_kernels.forward, b,
         arrays(b, (a, b)), _start_arrays(b, start, initial), row_facts(b, lengths, reset, None),
@@ -185,6 +196,12 @@ def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
         kernel(NUMBERS[like.dtype])(width, *arguments)
     finally:
         numba.set_num_threads(before)
+
+
+def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Memory for a result. numpy's, because it asks for huge pages: torch's costs a page fault
+    every 4 KiB, which is more than the whole scan takes."""
+    return torch.from_numpy(np.empty(shape, NUMPY[dtype]))
 
 
 def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
