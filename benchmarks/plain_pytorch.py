@@ -77,9 +77,9 @@ def far_too_large(x: Inputs) -> str | None:
     return too_large(x, bytes_per_element=90 * x.size.T.bit_length())
 
 
-def too_large(x: Inputs, bytes_per_element: int = SCAN_BYTES) -> str | None:
+def too_large(x: Inputs, bytes_per_element: int | None = None) -> str | None:
     """Eager calls and captured graphs hold their memory side by side: leave room for four."""
-    needed = bytes_per_element * x.size.elements
+    needed = (bytes_per_element or SCAN_BYTES) * x.size.elements
     if x.w.device.type == "cuda":
         total = torch.cuda.get_device_properties(x.w.device).total_memory
     else:

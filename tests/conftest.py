@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -14,3 +15,12 @@ settings.load_profile("kalmanac")
 # Without a GPU, kernels are interpreted. Triton reads this when a kernel is defined.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture
+def compiled_only(monkeypatch):
+    """Without the interpreted GPU backend, for tests that run all backends on larger problems."""
+    from kalmanac.ops import gpu  # here, after the environment is set
+
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(gpu, "INTERPRETED", False)

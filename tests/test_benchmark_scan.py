@@ -11,6 +11,8 @@ import torch
 
 from kalmanac.ops import BACKENDS, Belief, usable
 
+pytestmark = pytest.mark.usefixtures("compiled_only")
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
 

@@ -8,6 +8,8 @@ import pytest
 from kalmanac import __version__
 from kalmanac.cli import VERBS, main
 
+pytestmark = pytest.mark.usefixtures("compiled_only")
+
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
 def test_help_lists_every_verb_with_its_summary(words, capsys):

@@ -9,6 +9,8 @@ pytest.importorskip("matplotlib")
 
 from kalmanac import demo
 
+pytestmark = pytest.mark.usefixtures("compiled_only")
+
 
 @pytest.fixture(scope="module")
 def filtered():

@@ -10,6 +10,8 @@ from kalmanac import doctor
 from kalmanac.ops import BACKENDS, Belief
 from kalmanac.selftest import BUDGETS, judge, relative_error
 
+pytestmark = pytest.mark.usefixtures("compiled_only")
+
 CPU = torch.device("cpu")
 
 

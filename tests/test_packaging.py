@@ -38,8 +38,18 @@ CONSTRAINTS = {
 }
 
 
-def test_readme_example_runs_and_filters():
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+README_EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+
+
+def test_readme_layer_example_runs():
+    names: dict = {}
+    exec(README_EXAMPLES[1], names)
+    assert names["z"].shape == (8, 100, 16)
+    assert names["seen"].gain.shape == (8, 100, 128)
+
+
+def test_readme_scan_example_runs_and_filters():
+    example, _ = README_EXAMPLES
     names: dict = {}
     with torch.random.fork_rng():
         torch.manual_seed(0)

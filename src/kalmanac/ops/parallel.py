@@ -63,6 +63,8 @@ def kalman(x: KalmanInputs, form: Form = "identity") -> tuple[Belief, Belief]:
     dtype = x.a.dtype
     x = widened(neutral_kalman(x))
     start, prior = start_and_prior(x)
+    if start is prior:  # torch.compile cannot trace a function that gets one tensor twice
+        start = Belief(prior.mean.clone(), prior.variance.clone())
     posterior = _FilterScan.apply(
         form, x.a, _drive(x), x.q, x.w, x.r, *start, *prior, x.lengths, x.reset, x.observed
     )

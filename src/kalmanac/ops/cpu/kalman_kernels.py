@@ -31,25 +31,21 @@ def forward(width, inputs, beliefs, facts, outputs):
         forward_row(task // blocks, low, count, inputs, beliefs, facts, outputs)
 
 
-@all_rows(
-    lambda n: (
-        types.intp,
-        signals(n, 6),
-        signals(n, 4),
-        row_facts(),
-        signals(n, 2),
-        signals(n, 4),
-        signals(n, 6),
-        signals(n, 4),
-    )
-)
-def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs):
+def backward_types(n):
+    """The argument types of `backward` for a number type."""
+    common = (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 2))
+    return (*common, signals(n, 4), signals(n, 6), signals(n, 4), signals(n, 3))
+
+
+@all_rows(backward_types)
+def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs, rounding):
     """The closed-form adjoint, t = T-1 … 0.
 
     saved: mean and variance of all steps. given: the gradients of `forward`'s four outputs.
     g_inputs, g_beliefs: what is filled. The gradients of a, b and of a constant q are partial sums
     per row, (B, 1, N); these three, the time-varying q's and the prior's are added to, so they must
-    come zeroed. The rows of the start's gradient carry the adjoints (μ, π) of the belief.
+    come zeroed. The rows of the start's gradient carry the adjoints (μ, π) of the belief, those of
+    `rounding` (B, 1, N), zeroed too, what rounding took from the three sums over time.
     """
     rows, _, channels = inputs[4].shape
     blocks = (channels + width - 1) // width
@@ -57,8 +53,9 @@ def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs):
         low = (task % blocks) * width
         count = min(width, channels - low)
         backward_row(
-            task // blocks, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs
-        )
+            task // blocks, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs,
+            rounding,
+        )  # fmt: skip
 
 
 @numba.njit
@@ -137,7 +134,9 @@ def forward_row(i, low, count, inputs, beliefs, facts, outputs):
 
 
 @one_row
-def backward_row(i, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs):
+def backward_row(
+    i, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs, rounding
+):
     """`backward` for `count` channels of row i, from channel `low` on."""
     a, b, u, q, w, r = inputs
     m_start, P_start, m_prior, P_prior = beliefs
@@ -153,6 +152,8 @@ def backward_row(i, low, count, inputs, beliefs, facts, saved, given, g_inputs, 
 
     a_, b_ = row(a, 0, 0, low), row(b, 0, 0, low)
     ga_, gb_ = row(g_a, i, 0, low), row(g_b, i, 0, low)
+    a_lost, b_lost = row(rounding[0], i, 0, low), row(rounding[1], i, 0, low)
+    q_lost = row(rounding[2], i, 0, low)
     gmp_, gPp_ = row(g_m_prior, i, 0, low), row(g_P_prior, i, 0, low)
     gme_, gPe_ = row(g_m_end, i, 0, low), row(g_P_end, i, 0, low)
     mu, pi = row(g_m_start, i, 0, low), row(g_P_start, i, 0, low)
@@ -191,9 +192,18 @@ def backward_row(i, low, count, inputs, beliefs, facts, saved, given, g_inputs, 
                 gr_[n] = k * (y * k - e)
                 gw_[n] = k * x
                 gu_[n] = b_[n] * c_bar
-                gq_[n] += p_bar
-                gb_[n] += u_[n] * c_bar
-                ga_[n] += c_bar * m_[n] + two * a_[n] * P_[n] * p_bar
+                v = p_bar + q_lost[n]
+                z = gq_[n] + v
+                q_lost[n] = v - (z - gq_[n])
+                gq_[n] = z
+                v = u_[n] * c_bar + b_lost[n]
+                z = gb_[n] + v
+                b_lost[n] = v - (z - gb_[n])
+                gb_[n] = z
+                v = c_bar * m_[n] + two * a_[n] * P_[n] * p_bar + a_lost[n]
+                z = ga_[n] + v
+                a_lost[n] = v - (z - ga_[n])
+                ga_[n] = z
                 x, y = a_[n] * c_bar, a_[n] * a_[n] * p_bar
                 mu[n] = zero if abs(x) <= tiny else x
                 pi[n] = zero if abs(y) <= tiny else y
@@ -203,9 +213,18 @@ def backward_row(i, low, count, inputs, beliefs, facts, saved, given, g_inputs, 
                 gr_[n] = zero
                 gw_[n] = zero
                 gu_[n] = b_[n] * x
-                gq_[n] += y
-                gb_[n] += u_[n] * x
-                ga_[n] += x * m_[n] + two * a_[n] * P_[n] * y
+                v = y + q_lost[n]
+                z = gq_[n] + v
+                q_lost[n] = v - (z - gq_[n])
+                gq_[n] = z
+                v = u_[n] * x + b_lost[n]
+                z = gb_[n] + v
+                b_lost[n] = v - (z - gb_[n])
+                gb_[n] = z
+                v = x * m_[n] + two * a_[n] * P_[n] * y + a_lost[n]
+                z = ga_[n] + v
+                a_lost[n] = v - (z - ga_[n])
+                ga_[n] = z
                 x, y = a_[n] * x, a_[n] * a_[n] * y
                 mu[n] = zero if abs(x) <= tiny else x
                 pi[n] = zero if abs(y) <= tiny else y

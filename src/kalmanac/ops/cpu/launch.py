@@ -61,18 +61,21 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         named["r"],
     ]
     g_beliefs = [w.new_zeros(rows, channels) for _ in range(4)]
+    rounding = [w.new_zeros(rows, channels) for _ in range(3)]
     given = [w.new_zeros(channels) if g is None else g.to(w.dtype) for g in given]
     launch(
         kalman_kernels.backward, w,
         arrays(w, inputs), _belief_arrays(w, beliefs), row_facts(w, *facts), arrays(w, saved),
-        arrays(w, given), arrays(w, g_inputs), arrays(w, g_beliefs),
+        arrays(w, given), arrays(w, g_inputs), arrays(w, g_beliefs), arrays(w, rounding),
     )  # fmt: skip
     _through_softplus(named, split_signals(signals, layout), floors, facts)
     summed = [g.clone() for g in g_parameters.sum((1, 2))]
     if floors[1] is not None and parameters[2] is not None:
         summed[2] *= parameters[2].sigmoid()
-    found = [g if x is not None else g[:0] for g, x in zip(summed, parameters, strict=True)]
-    g_beliefs = [g[:0] if x is None else g for g, x in zip(g_beliefs, beliefs, strict=True)]
+    found = [w.new_empty(0) if x is None else g for g, x in zip(summed, parameters, strict=True)]
+    g_beliefs = [
+        w.new_empty(0) if x is None else g for g, x in zip(g_beliefs, beliefs, strict=True)
+    ]
     return [*found, *(g.to(signals[0].dtype) for g in g_signals), *g_beliefs]
 
 
@@ -158,7 +161,8 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
         arrays(b, (states,)), arrays(b, given), arrays(b, (g_a, g_b)), arrays(b, g_starts),
     )  # fmt: skip
     g_a = g_a.to(signals) if a.dim() == 3 else g_a.sum((0, 1))
-    g_starts = [g[:0] if x is None else g for g, x in zip(g_starts, (start, initial), strict=True)]
+    inputs = (start, initial)
+    g_starts = [b.new_empty(0) if x is None else g for g, x in zip(g_starts, inputs, strict=True)]
     return [g_a, g_b.to(signals), *g_starts]
 
 
