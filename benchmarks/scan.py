@@ -31,7 +31,7 @@ from timing import copy_bandwidth, release_memory
 PAPER_SIZES = (Size(32, 64, 128), Size(64, 256, 128))  # POPGym and Best Arm Identification
 LARGE_SIZES = (Size(64, 1024, 512), Size(16, 16384, 1024), Size(1, 65536, 128))
 QUICK = RaceRules(rounds=2, sample_seconds=0.001, patience=5.0)
-THOROUGH = RaceRules(rounds=11, sample_seconds=0.02, patience=20.0)
+THOROUGH = RaceRules(rounds=11, sample_seconds=0.1, patience=20.0)
 NOTES = (
     "inputs: u, w and the noise are views of one (B, T, 3N) tensor; float32",
     "forward: without autograd; with gradients: forward, and the gradients of a, b, q, u, w and "

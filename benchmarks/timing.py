@@ -41,7 +41,7 @@ class Stopwatch:
 
     def sample(self) -> None:
         if self.runs > 1:  # a single long call needs no warming
-            self._measure(1)
+            self._measure(1 + self.runs // 4)
         self.samples.append(self._measure(self.runs))
 
     @property

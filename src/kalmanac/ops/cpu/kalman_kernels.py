@@ -34,7 +34,7 @@ def forward(width, inputs, beliefs, facts, outputs):
 def backward_types(n):
     """The argument types of `backward` for a number type."""
     common = (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 2))
-    return (*common, signals(n, 4), signals(n, 6), signals(n, 4), signals(n, 3))
+    return (*common, signals(n, 4), signals(n, 6), signals(n, 4), signals(n, 5))
 
 
 @all_rows(backward_types)
@@ -45,7 +45,7 @@ def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs, r
     g_inputs, g_beliefs: what is filled. The gradients of a, b and of a constant q are partial sums
     per row, (B, 1, N); these three, the time-varying q's and the prior's are added to, so they must
     come zeroed. The rows of the start's gradient carry the adjoints (μ, π) of the belief, those of
-    `rounding` (B, 1, N), zeroed too, what rounding took from the three sums over time.
+    `rounding` (B, 1, N), zeroed too, what rounding took from the three sums and from (μ, π).
     """
     rows, _, channels = inputs[4].shape
     blocks = (channels + width - 1) // width
@@ -154,6 +154,7 @@ def backward_row(
     ga_, gb_ = row(g_a, i, 0, low), row(g_b, i, 0, low)
     a_lost, b_lost = row(rounding[0], i, 0, low), row(rounding[1], i, 0, low)
     q_lost = row(rounding[2], i, 0, low)
+    mu_lost, pi_lost = row(rounding[3], i, 0, low), row(rounding[4], i, 0, low)
     gmp_, gPp_ = row(g_m_prior, i, 0, low), row(g_P_prior, i, 0, low)
     gme_, gPe_ = row(g_m_end, i, 0, low), row(g_P_end, i, 0, low)
     mu, pi = row(g_m_start, i, 0, low), row(g_P_start, i, 0, low)
@@ -182,16 +183,30 @@ def backward_row(
         gw_, gr_ = row(g_w, i, t, low), row(g_r, i, t, low)
         if observed[i, t]:
             for n in range(count):
-                x, y = mu[n] + gm_[n], pi[n] + gP_[n]
+                v, z = gm_[n] + mu_lost[n], gP_[n] + pi_lost[n]
+                x, y = mu[n] + v, pi[n] + z  # the adjoints of this step's posterior
+                v, z = v - (x - mu[n]), z - (y - pi[n])
                 p = a_[n] * a_[n] * P_[n] + q_[n]
                 inverse = one / (p + r_[n])
                 k, g = p * inverse, r_[n] * inverse
-                e = x * ((w_[n] - a_[n] * m_[n] - b_[n] * u_[n]) * inverse)
-                p_bar = g * (e + y * g)
+                e = (w_[n] - a_[n] * m_[n] - b_[n] * u_[n]) * inverse
+                p_bar = g * (x * e + y * g)
                 c_bar = g * x
-                gr_[n] = k * (y * k - e)
+                gr_[n] = k * (y * k - x * e)
                 gw_[n] = k * x
                 gu_[n] = b_[n] * c_bar
+                # to the step before: μ ← a g μ, π ← (a g)² π + a² g e μ, summed up by the change
+                fade = (one - a_[n]) + a_[n] * k  # 1 - a g
+                v = v - x * fade
+                z = z - y * fade * (two - fade) + a_[n] * a_[n] * g * e * x
+                sharp = p > r_[n]
+                x_new, y_new = x + v, y + z
+                mu_lost[n] = zero if sharp else v - (x_new - x)
+                pi_lost[n] = zero if sharp else z - (y_new - y)
+                x_new = a_[n] * c_bar if sharp else x_new
+                y_new = a_[n] * a_[n] * p_bar if sharp else y_new
+                mu[n] = zero if abs(x_new) <= tiny else x_new
+                pi[n] = zero if abs(y_new) <= tiny else y_new
                 v = p_bar + q_lost[n]
                 z = gq_[n] + v
                 q_lost[n] = v - (z - gq_[n])
@@ -204,15 +219,21 @@ def backward_row(
                 z = ga_[n] + v
                 a_lost[n] = v - (z - ga_[n])
                 ga_[n] = z
-                x, y = a_[n] * c_bar, a_[n] * a_[n] * p_bar
-                mu[n] = zero if abs(x) <= tiny else x
-                pi[n] = zero if abs(y) <= tiny else y
         else:
             for n in range(count):
-                x, y = mu[n] + gm_[n], pi[n] + gP_[n]
+                v, z = gm_[n] + mu_lost[n], gP_[n] + pi_lost[n]
+                x, y = mu[n] + v, pi[n] + z
+                v, z = v - (x - mu[n]), z - (y - pi[n])
                 gr_[n] = zero
                 gw_[n] = zero
                 gu_[n] = b_[n] * x
+                fade = one - a_[n]
+                v, z = v - x * fade, z - y * fade * (two - fade)
+                x_new, y_new = x + v, y + z
+                mu_lost[n] = v - (x_new - x)
+                pi_lost[n] = z - (y_new - y)
+                mu[n] = zero if abs(x_new) <= tiny else x_new
+                pi[n] = zero if abs(y_new) <= tiny else y_new
                 v = y + q_lost[n]
                 z = gq_[n] + v
                 q_lost[n] = v - (z - gq_[n])
@@ -225,12 +246,11 @@ def backward_row(
                 z = ga_[n] + v
                 a_lost[n] = v - (z - ga_[n])
                 ga_[n] = z
-                x, y = a_[n] * x, a_[n] * a_[n] * y
-                mu[n] = zero if abs(x) <= tiny else x
-                pi[n] = zero if abs(y) <= tiny else y
         if reset[i, t]:
             for n in range(count):
                 gmp_[n] += mu[n]
                 gPp_[n] += pi[n]
                 mu[n] = zero
                 pi[n] = zero
+                mu_lost[n] = zero
+                pi_lost[n] = zero

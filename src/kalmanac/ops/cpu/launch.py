@@ -61,7 +61,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         named["r"],
     ]
     g_beliefs = [w.new_zeros(rows, channels) for _ in range(4)]
-    rounding = [w.new_zeros(rows, channels) for _ in range(3)]
+    rounding = [w.new_zeros(rows, channels) for _ in range(5)]
     given = [w.new_zeros(channels) if g is None else g.to(w.dtype) for g in given]
     launch(
         kalman_kernels.backward, w,
