@@ -1,4 +1,8 @@
-"""How the CPU kernels are compiled: once per dtype, for strided arrays, with distinct arguments."""
+"""How the CPU kernels are compiled: once per dtype, for strided arrays, with distinct arguments.
+
+Machine code is cached on disk beside the kernels' files and made anew when such a file changes. A
+change here or in `rows` is not noticed: remove `__pycache__` then (`make clean`).
+"""
 
 from collections.abc import Callable
 from functools import cache
