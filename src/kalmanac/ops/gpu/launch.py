@@ -186,11 +186,11 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         g_end = list(entering)
     launch(g_end, summarise=False)
 
-    g_parameters = [x.new(x.N if p is not None else 0) for p in parameters]
+    sums = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
     segment_kernels.total[(3, -(-x.N // 32))](
-        partials, *(g if g.numel() else partials for g in g_parameters), rows, x.N,
-        TILE=32, BLOCK=32, num_warps=4,
-    )  # fmt: skip
+        partials, *sums, rows, x.N, TILE=32, BLOCK=32, num_warps=4
+    )
+    g_parameters = [x.new(0) if p is None else g for g, p in zip(sums, parameters, strict=True)]
     if not x.constants["HAS_RESET"]:
         g_prior = [x.a.new_zeros(x.B, x.N) if p is not None else p for p in x.prior]
     elif K > 1:
