@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kalmanac.ops import linear_scan
+from kalmanac.ops import kalman_scan, linear_scan
 from tests.ops.answers import run_backward
 from tests.ops.cases import WHOLE, Case, draw
 from tests.ops.linear_cases import draw_linear, to_device, with_gradients
@@ -40,3 +40,16 @@ def test_linear_scan_gives_the_same_bits_twice(target, varying):
         results.append([*outputs, *gradients])
     for again in results[1:]:
         assert all(torch.equal(x, y) for x, y in zip(again, results[0], strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_cpu_kernels_leave_pytorchs_thread_count_alone(threads):
+    """numba and PyTorch may share one OpenMP, and with it the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        problem = draw(Case(64, WHOLE, batch=4, channels=130, lengths=False), torch.float32)
+        kalman_scan(**problem.arguments(), backend="cpu")
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)

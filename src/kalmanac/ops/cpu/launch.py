@@ -189,7 +189,8 @@ def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
     channels, and very wide rows are cut to stay in the cache.
     """
     rows, _, channels = like.shape
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    torchs = torch.get_num_threads()
+    threads = min(torchs, numba.config.NUMBA_NUM_THREADS)
     if like.numel() < ENOUGH_TO_SHARE:
         threads = 1
     blocks = max(-(-channels // MOST_CHANNELS_A_TASK), -(-threads // max(rows, 1)))
@@ -200,6 +201,8 @@ def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
         kernel(NUMBERS[like.dtype])(width, *arguments)
     finally:
         numba.set_num_threads(before)
+        if torch.get_num_threads() != torchs:  # both may share one OpenMP, and so one count
+            torch.set_num_threads(torchs)
 
 
 def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

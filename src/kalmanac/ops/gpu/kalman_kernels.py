@@ -15,11 +15,13 @@ import triton
 import triton.language as tl
 
 from kalmanac.ops.gpu.steps import (
+    anchored,
     belief,
     filter_step,
     flags,
+    is_slow,
     noise,
-    reciprocal,
+    prefetch,
     rows,
     slope,
     stop_of,
@@ -76,6 +78,35 @@ def chunk_of_signals(
     return us, ws, rs, qs
 
 
+@triton.jit
+def noises_of(signals, floor, RAW: tl.constexpr, C: tl.constexpr):
+    """The noise variances of a chunk from their signals."""
+    result = ()
+    for j in tl.static_range(C):
+        result = result + (noise(signals[j], floor, RAW),)
+    return result
+
+
+@triton.jit
+def slow_chunk(
+    P, a2, q, qs, rs, reads, HAS_OBSERVED: tl.constexpr, Q_VARIES: tl.constexpr, C: tl.constexpr
+):  # fmt: skip
+    """`is_slow` for the chunk's noises rs (and qs, if they vary); missing readings do not count."""
+    r_least = rs[0]
+    if HAS_OBSERVED:
+        r_least = tl.where(reads[0], r_least, 3e38)
+    for j in tl.static_range(1, C):
+        r = rs[j]
+        if HAS_OBSERVED:
+            r = tl.where(reads[j], r, 3e38)
+        r_least = tl.minimum(r_least, r)
+    if Q_VARIES:
+        q = qs[0]
+        for j in tl.static_range(1, C):
+            q = tl.maximum(q, qs[j])
+    return is_slow(P, a2, q, r_least, C)
+
+
 @triton.jit(do_not_specialize=FREE)
 def forward(
     a, b, q, u, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
@@ -86,7 +117,7 @@ def forward(
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
-    C: tl.constexpr, BLOCK: tl.constexpr,
+    PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 6)."""
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
@@ -109,7 +140,7 @@ def forward(
         q_ = noise(tl.load(q + n, mask=inside, other=1.0), q_floor, Q_RAW)
     m, P = belief(m_start, P_start, segment * m_i + n, segment * P_i + n, inside, dtype, HAS_START)
     zero = tl.zeros((BLOCK,), dtype)
-    m_lost, P_lost = zero, zero
+    m_at, P_at = zero, zero
     if HAS_RESET:
         m_fresh, P_fresh = belief(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
@@ -128,42 +159,51 @@ def forward(
             u_row, w_row, r_row, q_row, tl.minimum(t + C, last - C) if FULL else t + C,
             stop, inside, u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
         )  # fmt: skip
+        if PREFETCH > 0:
+            later = tl.minimum(t + (1 + PREFETCH) * C, last - C)
+            prefetch(w_row, later, w_t, C)
+            prefetch(r_row, later, r_t, C)
+            if HAS_U:
+                prefetch(u_row, later, u_t, C)
+        reads = ()
         if HAS_RESET:
             resets = flags(reset + i * reset_i, reset_t, t, stop, C)
         if HAS_OBSERVED:
             reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        tl.store(kept, m, mask=inside)
-        tl.store(kept + N, P, mask=inside)
+        rs = noises_of(rs, r_floor, R_RAW, C)
+        if Q_VARIES:
+            qs = noises_of(qs, q_floor, Q_RAW, C)
+        tl.store(kept, m_at + m, mask=inside)
+        tl.store(kept + N, P_at + P, mask=inside)
         kept += 2 * N
+        slow = slow_chunk(
+            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
+        )
+        m_at, m = anchored(m_at, m, slow)
+        P_at, P = anchored(P_at, P, slow)
         mean_t, variance_t = mean_row + t * N, variance_row + t * N
         for j in tl.static_range(C):
             if HAS_RESET:
-                m = tl.where(resets[j], m_fresh, m)
-                P = tl.where(resets[j], P_fresh, P)
-                m_lost = tl.where(resets[j], 0.0, m_lost)
-                P_lost = tl.where(resets[j], 0.0, P_lost)
+                m_at, m = tl.where(resets[j], 0.0, m_at), tl.where(resets[j], m_fresh, m)
+                P_at, P = tl.where(resets[j], 0.0, P_at), tl.where(resets[j], P_fresh, P)
             d = zero
             if HAS_U:
                 d = b_ * us[j] if HAS_B else us[j]
-            m_new, P_new, m_lost_new, P_lost_new = filter_step(
-                m, P, m_lost, P_lost, d, a_, a2, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
-                ws[j], noise(rs[j], r_floor, R_RAW), reads[j] if HAS_OBSERVED else True,
-                not HAS_OBSERVED,
+            m_new, P_new, _k, _g, _e = filter_step(
+                m_at, m, P_at, P, d, a_, a2, qs[j] if Q_VARIES else q_, ws[j], rs[j],
+                reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED, True,
             )  # fmt: skip
             if CHECK:
                 valid = t + j < stop
-                m = tl.where(valid, m_new, m)
-                P = tl.where(valid, P_new, P)
-                m_lost = tl.where(valid, m_lost_new, m_lost)
-                P_lost = tl.where(valid, P_lost_new, P_lost)
+                m, P = tl.where(valid, m_new, m), tl.where(valid, P_new, P)
             else:
-                m, P, m_lost, P_lost = m_new, P_new, m_lost_new, P_lost_new
+                m, P = m_new, P_new
             here = None if FULL else inside & (t + j < last)
-            tl.store(mean_t + j * N, m.to(out), mask=here)
-            tl.store(variance_t + j * N, P.to(out), mask=here)
+            tl.store(mean_t + j * N, (m_at + m).to(out), mask=here)
+            tl.store(variance_t + j * N, (P_at + P).to(out), mask=here)
     if last == T:
-        tl.store(m_end + i * N + n, m, mask=inside)
-        tl.store(P_end + i * N + n, P, mask=inside)
+        tl.store(m_end + i * N + n, m_at + m, mask=inside)
+        tl.store(P_end + i * N + n, P_at + P, mask=inside)
 
 
 @triton.jit
@@ -181,6 +221,16 @@ def chunk_of_gradients(
     return gms, gPs
 
 
+@triton.jit
+def collected(at, off):
+    """Sums at + off with `off` moved over, up to what rounding leaves for the next time."""
+    whole, rest = (), ()
+    for j in tl.static_range(4):
+        x = at[j] + off[j]
+        whole, rest = whole + (x,), rest + (off[j] - (x - at[j]),)
+    return whole, rest
+
+
 @triton.jit(do_not_specialize=FREE)
 def backward(
     a, b, q, u, w, r, m_prior, P_prior, lengths, reset, observed, saved,
@@ -194,13 +244,13 @@ def backward(
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
     HAS_G_MEAN: tl.constexpr, HAS_G_VARIANCE: tl.constexpr, HAS_G_END: tl.constexpr,
-    SUMMARY: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    SUMMARY: tl.constexpr, PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The closed-form adjoint (μ, π) of the belief, from a segment's last step to its first.
 
     The gradients of a, b and a constant q leave as one partial sum per segment in `g_parameters`
     (3, B·K, N), to be added in a fixed order. With SUMMARY, nothing is written but the segment's
-    effect on an adjoint that enters at its end: (A, Γ, v₁, v₂) with μ ← A μ + v₁ and
+    effect on an adjoint that enters at its end: (F, Γ, v₁, v₂) with A = 1 - F, μ ← A μ + v₁ and
     π ← A² π + Γ μ + v₂.
     """
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
@@ -228,8 +278,9 @@ def backward(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
         )
     zero = tl.zeros((BLOCK,), dtype)
-    mu, pi, sum_a, sum_b, sum_q, m_back, P_back = zero, zero, zero, zero, zero, zero, zero
-    A, G = zero + 1.0, zero
+    mu_at, mu, pi_at, pi, m_back, P_back = zero, zero, zero, zero, zero, zero
+    sums_at, sums = (zero, zero, zero, zero), (zero, zero, zero, zero)
+    F, G = zero, zero
     if HAS_G_END:
         mu += tl.load(g_m_end + segment * gme_i + n, mask=inside, other=0.0)
         pi += tl.load(g_P_end + segment * gPe_i + n, mask=inside, other=0.0)
@@ -265,39 +316,49 @@ def backward(
             gm_row, gP_row, before, last, inside, gm_t, gP_t,
             HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype,
         )  # fmt: skip
+        if PREFETCH > 0:
+            earlier = tl.maximum(t - (1 + PREFETCH) * C, first)
+            prefetch(w_row, earlier, w_t, C)
+            prefetch(r_row, earlier, r_t, C)
+            if HAS_U:
+                prefetch(u_row, earlier, u_t, C)
+            if HAS_G_MEAN:
+                prefetch(gm_row, earlier, gm_t, C)
+            if HAS_G_VARIANCE:
+                prefetch(gP_row, earlier, gP_t, C)
+        reads = ()
         if HAS_RESET:
             resets = flags(reset + i * reset_i, reset_t, t, stop, C)
         if HAS_OBSERVED:
             reads = flags(observed + i * observed_i, observed_t, t, stop, C)
+        noises = noises_of(rs, r_floor, R_RAW, C)
+        q_noises = noises_of(qs, q_floor, Q_RAW, C) if Q_VARIES else ()
+        slow = slow_chunk(
+            P, a2, zero if Q_VARIES else q_, q_noises, noises, reads, HAS_OBSERVED, Q_VARIES, C
+        )
 
-        # replay: the belief and the predicted mean before each step, and the step's noise
-        ms, Ps, xs, noises = (), (), (), ()
-        m_lost, P_lost = zero, zero
+        # replay: the belief before each step, the step's gain and innovation
+        ms, Ps, ks, gs, es = (), (), (), (), ()
         for j in tl.static_range(C):
             if HAS_RESET:
-                m = tl.where(resets[j], m_fresh, m)
-                P = tl.where(resets[j], P_fresh, P)
-                m_lost = tl.where(resets[j], 0.0, m_lost)
-                P_lost = tl.where(resets[j], 0.0, P_lost)
-            r_ = noise(rs[j], r_floor, R_RAW)
+                m, P = tl.where(resets[j], m_fresh, m), tl.where(resets[j], P_fresh, P)
             d = zero
             if HAS_U:
                 d = b_ * us[j] if HAS_B else us[j]
-            x = a_ * m + d
-            ms, Ps, xs, noises = ms + (m,), Ps + (P,), xs + (x,), noises + (r_,)
-            m_new, P_new, m_lost_new, P_lost_new = filter_step(
-                m, P, m_lost, P_lost, d, a_, a2, noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_,
-                ws[j], r_, reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED,
+            m_new, P_new, k, g, e = filter_step(
+                zero, m, zero, P, d, a_, a2, q_noises[j] if Q_VARIES else q_, ws[j], noises[j],
+                reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED, False,
             )  # fmt: skip
+            ms, Ps, ks, gs, es = ms + (m,), Ps + (P,), ks + (k,), gs + (g,), es + (e,)
             if CHECK:
                 valid = t + j < stop
-                m = tl.where(valid, m_new, m)
-                P = tl.where(valid, P_new, P)
-                m_lost = tl.where(valid, m_lost_new, m_lost)
-                P_lost = tl.where(valid, P_lost_new, P_lost)
+                m, P = tl.where(valid, m_new, m), tl.where(valid, P_new, P)
             else:
-                m, P, m_lost, P_lost = m_new, P_new, m_lost_new, P_lost_new
+                m, P = m_new, P_new
 
+        mu_at, mu = anchored(mu_at, mu, slow)
+        pi_at, pi = anchored(pi_at, pi, slow)
+        sum_m, sum_P, sum_b, sum_q = sums
         at = i * g_i + t * g_t + n
         for j in tl.static_range(C - 1, -1, -1):
             valid = t + j < stop
@@ -305,28 +366,24 @@ def backward(
                 mu += gms[j]
             if HAS_G_VARIANCE:
                 pi += gPs[j]
-            q_j = noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_
-            p = a2 * Ps[j] + q_j
-            inverse = reciprocal(a2 * Ps[j] + (q_j + noises[j]))
-            k = p * inverse
-            g = noises[j] * inverse
-            e = (ws[j] - xs[j]) * inverse
-            if HAS_OBSERVED:
-                k = tl.where(reads[j], k, 0.0)
-                g = tl.where(reads[j], g, 1.0)
-                e = tl.where(reads[j], e, 0.0)
-            c_bar = g * mu
-            p_bar = g * (mu * e + pi * g)
-            if CHECK:
-                c_bar = tl.where(valid, c_bar, 0.0)
-                p_bar = tl.where(valid, p_bar, 0.0)
+            k, g, e = ks[j], gs[j], es[j]
+            mu_whole, pi_whole = mu_at + mu, pi_at + pi
+            mu_e = mu_whole * e
+            c_bar = g * mu_whole
+            p_bar = g * (pi_whole * g + mu_e)
+            r_bar, w_bar, q_bar = k * (pi_whole * k - mu_e), k * mu_whole, p_bar
+            # to the step before: μ ← a g μ, π ← (a g)² π + a² g e μ, as distance from the anchor
+            ag, fade = a_ * g, (1.0 - a_) + a_ * k
+            mu_new = ag * mu - fade * mu_at
+            pi_new = a2 * (g * mu_e) + (ag * ag * pi - fade * (1.0 + ag) * pi_at)
             if SUMMARY:
-                ag = a_ * g
-                G_new, A_new = ag * ag * G + a_ * ag * e * A, ag * A
+                G_new, F_new = ag * ag * G + a_ * ag * e * (1.0 - F), fade + ag * F
                 G = tl.where(valid, G_new, G) if CHECK else G_new
-                A = tl.where(valid, A_new, A) if CHECK else A_new
+                F = tl.where(valid, F_new, F) if CHECK else F_new
             else:
-                r_bar, w_bar, q_bar = k * (pi * k - mu * e), k * mu, p_bar
+                if CHECK:
+                    c_bar = tl.where(valid, c_bar, 0.0)
+                    p_bar = tl.where(valid, p_bar, 0.0)
                 if R_RAW:
                     r_bar *= slope(rs[j])
                     if HAS_OBSERVED:  # what stands at a missing reading may be NaN
@@ -341,7 +398,8 @@ def backward(
                 to = at + j * g_t
                 tl.store(g_r + to, r_bar.to(out), mask=here)
                 tl.store(g_w + to, w_bar.to(out), mask=here)
-                sum_a += c_bar * ms[j] + 2.0 * a_ * Ps[j] * p_bar
+                sum_m += c_bar * ms[j]
+                sum_P += p_bar * Ps[j]
                 if HAS_U:
                     u_seen = tl.where(valid, us[j], 0.0) if CHECK else us[j]
                     sum_b += u_seen * c_bar
@@ -351,26 +409,30 @@ def backward(
                     tl.store(g_q + to, q_bar.to(out), mask=here)
                 else:
                     sum_q += q_bar
-            mu = tl.where(valid, a_ * c_bar, mu) if CHECK else a_ * c_bar
-            pi = tl.where(valid, a2 * p_bar, pi) if CHECK else a2 * p_bar
+            mu = tl.where(valid, mu_new, mu) if CHECK else mu_new
+            pi = tl.where(valid, pi_new, pi) if CHECK else pi_new
             if HAS_RESET:
-                m_back += tl.where(resets[j], mu, 0.0)
-                P_back += tl.where(resets[j], pi, 0.0)
-                mu = tl.where(resets[j], 0.0, mu)
-                pi = tl.where(resets[j], 0.0, pi)
-                A = tl.where(resets[j], 0.0, A)
+                m_back += tl.where(resets[j], mu_at + mu, 0.0)
+                P_back += tl.where(resets[j], pi_at + pi, 0.0)
+                mu_at, mu = tl.where(resets[j], 0.0, mu_at), tl.where(resets[j], 0.0, mu)
+                pi_at, pi = tl.where(resets[j], 0.0, pi_at), tl.where(resets[j], 0.0, pi)
+                F = tl.where(resets[j], 1.0, F)
                 G = tl.where(resets[j], 0.0, G)
+        sums_at, sums = collected(sums_at, (sum_m, sum_P, sum_b, sum_q))
 
     here = segment * N + n
+    mu, pi = mu_at + mu, pi_at + pi
     if SUMMARY:
-        tl.store(summary + here, A, mask=inside)
+        tl.store(summary + here, F, mask=inside)
         tl.store(summary + segments * N + here, G, mask=inside)
         tl.store(summary + 2 * segments * N + here, mu, mask=inside)
         tl.store(summary + 3 * segments * N + here, pi, mask=inside)
     else:
+        sum_a = sums_at[0] + 2.0 * a_ * sums_at[1] + (sums[0] + 2.0 * a_ * sums[1])
         tl.store(g_parameters + here, sum_a, mask=inside)
-        tl.store(g_parameters + segments * N + here, sum_b, mask=inside)
+        tl.store(g_parameters + segments * N + here, sums_at[2] + sums[2], mask=inside)
         if not Q_VARIES:
+            sum_q = sums_at[3] + sums[3]
             if Q_RAW:
                 sum_q *= slope(q_raw)
             tl.store(g_parameters + 2 * segments * N + here, sum_q, mask=inside)

@@ -68,12 +68,14 @@ class KalmanCall(Pointers):
         self.signals = {name: named.get(name) for name in "uwrq"}
         self.start = tuple(neighbours(x) for x in beliefs[:2])
         self.prior = tuple(neighbours(x) for x in beliefs[2:])
-        self.lengths, self.reset, self.observed = facts
+        self.lengths = neighbours(facts[0])
+        self.reset, self.observed = facts[1:]
         self.B, self.T, self.N = self.w.shape
         flagged = self.reset is not None or self.observed is not None or "q" in named
         chunk = kalman_chunk(self.B, self.T, self.N, self.lengths is not None, flagged)
         self.cut = segments(self.B, self.T, self.N, chunk)
-        self.tile = tiling(self.B * self.cut.parts, self.N, chunk)
+        self.tile = tiling(self.B * self.cut.parts, self.cut.steps, self.N, chunk)
+        self.prefetch = self.tile.prefetch if full(self) else 0
         self.floors = tuple(0.0 if floor is None else floor for floor in floors)
         self.constants = {
             "HAS_B": b is not None,
@@ -142,7 +144,8 @@ def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
         *x.inputs(), *(x.tensor(s) for s in start), *x.conditions(),
         mean, variance, m_end, P_end, saved,
         *x.sizes(), *x.row_strides(), *(x.strides(s)[0] for s in start),
-        *x.condition_strides(), *x.floors, HAS_START=start[0] is not None, **x.constants,
+        *x.condition_strides(), *x.floors, HAS_START=start[0] is not None,
+        PREFETCH=x.prefetch, **x.constants,
     )  # fmt: skip
     return mean, variance, m_end, P_end, saved
 
@@ -171,7 +174,8 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
             gm_t=fixed(x, x.strides(g_mean)[1]), gP_t=fixed(x, x.strides(g_variance)[1]),
             g_t=fixed(x, named["w"].stride(1)),
             HAS_G_MEAN=g_mean is not None, HAS_G_VARIANCE=g_variance is not None,
-            HAS_G_END=ends[0] is not None, SUMMARY=summarise, **x.constants,
+            HAS_G_END=ends[0] is not None, SUMMARY=summarise, PREFETCH=x.prefetch,
+            **x.constants,
         )  # fmt: skip
 
     if K > 1:
@@ -209,11 +213,11 @@ class LinearCall(Pointers):
         super().__init__(b)
         self.a, self.b = neighbours(a), neighbours(b)
         self.start, self.initial = neighbours(start), neighbours(initial)
-        self.lengths, self.reset = lengths, reset
+        self.lengths, self.reset = neighbours(lengths), reset
         self.B, self.T, self.N = b.shape
         chunk = linear_chunk(self.B, self.T, self.N)
         self.cut = segments(self.B, self.T, self.N, chunk)
-        self.tile = tiling(self.B * self.cut.parts, self.N, chunk)
+        self.tile = tiling(self.B * self.cut.parts, self.cut.steps, self.N, chunk)
         self.constants = {
             "A_VARIES": a.dim() == 3,
             "HAS_RESET": reset is not None,
@@ -258,7 +262,7 @@ def linear_forward(a, b, start, initial, lengths, reset):
 
     def launch(start: Tensor | None, summarise: bool) -> None:
         linear_kernels.forward[x.grid(K)](
-            x.a, x.b, *(x.tensor(s) for s in (start, x.initial, lengths, reset)),
+            x.a, x.b, *(x.tensor(s) for s in (start, x.initial, x.lengths, reset)),
             states, end, summary,
             *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.b, start, x.initial)),
             *x.flag_strides(reset), N=fixed(x, x.N), a_t=fixed(x, x.a_strides()[1]),
@@ -287,7 +291,7 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
 
     def launch(end: Tensor | None, summarise: bool) -> None:
         linear_kernels.backward[x.grid(K)](
-            x.a, *(x.tensor(s) for s in (x.start, x.initial, lengths, reset)), states,
+            x.a, *(x.tensor(s) for s in (x.start, x.initial, x.lengths, reset)), states,
             x.tensor(g_states), x.tensor(end), g_a, g_b, g_start, g_initial, summary,
             *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.start, x.initial)),
             *x.flag_strides(reset), *(x.strides(s)[0] for s in (g_states, end)),

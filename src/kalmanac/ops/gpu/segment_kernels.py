@@ -9,8 +9,17 @@ these from the last segment to the first, and the plain backward runs again with
 import triton
 import triton.language as tl
 
-from kalmanac.ops.gpu.kalman_kernels import FREE, chunk_of_signals
-from kalmanac.ops.gpu.steps import belief, filter_step, flags, noise, reciprocal, rows, stop_of
+from kalmanac.ops.gpu.kalman_kernels import FREE, chunk_of_signals, noises_of, slow_chunk
+from kalmanac.ops.gpu.steps import (
+    anchored,
+    belief,
+    filter_step,
+    flags,
+    noise,
+    reciprocal,
+    rows,
+    stop_of,
+)
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -24,7 +33,10 @@ def summarise(
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
     C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each segment as a `Filter` element (A, b, C, η, J), step appended to step."""
+    """Each segment as a `Filter` element (A, b, C, η, J), step appended to step.
+
+    In place of A stands F = 1 - A, which keeps its digits where a memory is long.
+    """
     dtype: tl.constexpr = a.dtype.element_ty
     blocks = tl.cdiv(N, BLOCK)
     segments = (tl.num_programs(0) // blocks).to(tl.int64)
@@ -47,57 +59,65 @@ def summarise(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
         )
     zero = tl.zeros((BLOCK,), dtype)
-    A, m, P, eta, J = zero + 1.0, zero, zero, zero, zero
-    m_lost, P_lost = zero, zero
+    F, m, P, eta, J = zero, zero, zero, zero, zero
+    m_at, P_at = zero, zero
 
     for t in range(first, last, C):
         us, ws, rs, qs = chunk_of_signals(
             u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n, t, stop, inside,
             u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
         )  # fmt: skip
+        reads = ()
         if HAS_RESET:
             resets = flags(reset + i * reset_i, reset_t, t, stop, C)
         if HAS_OBSERVED:
             reads = flags(observed + i * observed_i, observed_t, t, stop, C)
+        rs = noises_of(rs, r_floor, R_RAW, C)
+        if Q_VARIES:
+            qs = noises_of(qs, q_floor, Q_RAW, C)
+        slow = slow_chunk(
+            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
+        )
+        m_at, m = anchored(m_at, m, slow)
+        P_at, P = anchored(P_at, P, slow)
         for j in tl.static_range(C):
             if HAS_RESET:
-                A = tl.where(resets[j], 0.0, A)
-                m = tl.where(resets[j], m_fresh, m)
-                P = tl.where(resets[j], P_fresh, P)
-                m_lost = tl.where(resets[j], 0.0, m_lost)
-                P_lost = tl.where(resets[j], 0.0, P_lost)
+                F = tl.where(resets[j], 1.0, F)
+                m_at, m = tl.where(resets[j], 0.0, m_at), tl.where(resets[j], m_fresh, m)
+                P_at, P = tl.where(resets[j], 0.0, P_at), tl.where(resets[j], P_fresh, P)
             d = zero
             if HAS_U:
                 d = b_ * us[j] if HAS_B else us[j]
-            q_j = noise(qs[j], q_floor, Q_RAW) if Q_VARIES else q_
-            r_j = noise(rs[j], r_floor, R_RAW)
-            read = reads[j] if HAS_OBSERVED else True
-            inverse = reciprocal(a2 * P + (q_j + r_j))
-            g = r_j * inverse
-            e = (ws[j] - (a_ * m + d)) * inverse
+            q_j = qs[j] if Q_VARIES else q_
+            inverse = reciprocal(a2 * (P_at + P) + (q_j + rs[j]))
             if HAS_OBSERVED:
-                g = tl.where(read, g, 1.0)
-                e = tl.where(read, e, 0.0)
-                inverse = tl.where(read, inverse, 0.0)
-            m_new, P_new, m_lost_new, P_lost_new = filter_step(
-                m, P, m_lost, P_lost, d, a_, a2, q_j, ws[j], r_j, read, not HAS_OBSERVED
-            )
-            aA = a_ * A
+                inverse = tl.where(reads[j], inverse, 0.0)
+            m_new, P_new, k, g, e = filter_step(
+                m_at, m, P_at, P, d, a_, a2, q_j, ws[j], rs[j],
+                reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED, True,
+            )  # fmt: skip
+            aA = a_ * (1.0 - F)
             valid = t + j < stop
             J = tl.where(valid, J + aA * aA * inverse, J)
             eta = tl.where(valid, eta + aA * e, eta)
             m = tl.where(valid, m_new, m)
             P = tl.where(valid, P_new, P)
-            m_lost = tl.where(valid, m_lost_new, m_lost)
-            P_lost = tl.where(valid, P_lost_new, P_lost)
-            A = tl.where(valid, aA * g, A)
+            F = tl.where(valid, (1.0 - a_) + a_ * (k + g * F), F)
+    m, P = m_at + m, P_at + P
 
     here = segment * N + n
-    tl.store(summary + here, A, mask=inside)
+    tl.store(summary + here, F, mask=inside)
     tl.store(summary + segments * N + here, m, mask=inside)
     tl.store(summary + 2 * segments * N + here, P, mask=inside)
     tl.store(summary + 3 * segments * N + here, eta, mask=inside)
     tl.store(summary + 4 * segments * N + here, J, mask=inside)
+
+
+@triton.jit
+def moved(x, change):
+    """x + change, and what rounding left of the change."""
+    y = x + change
+    return y, change - (y - x)
 
 
 @triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
@@ -113,9 +133,10 @@ def chain(
     n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     inside = n < N
     m, P = belief(m_start, P_start, i * m_i + n, i * P_i + n, inside, dtype, HAS_START)
+    m_rest, P_rest = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK,), dtype)
     row = summary + i * K * N
     for s in range(0, K, AHEAD):
-        As = rows(row + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
+        Fs = rows(row + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         bs = rows(row + size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         Cs = rows(row + 2 * size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         etas = rows(row + 3 * size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
@@ -125,9 +146,16 @@ def chain(
             mask = inside & (s + j < K)
             tl.store(starts + here, m, mask=mask)
             tl.store(starts + size + here, P, mask=mask)
-            A = As[j] * reciprocal(1.0 + P * Js[j])
-            m = A * (m + P * etas[j]) + bs[j]
-            P = A * As[j] * P + Cs[j]
+            # A' = A / (1 + P J), m ← A' (m + P η) + b, P ← A' A P + C; summed up by the change
+            # where memory is long, elsewhere that would cancel
+            A, F, PJ = 1.0 - Fs[j], Fs[j], P * Js[j]
+            long, inverse = F + PJ < 0.5, reciprocal(1.0 + PJ)
+            m_off = tl.where(long, m_rest - (F + PJ) * inverse * m, A * inverse * m)
+            P_off = tl.where(long, P_rest - (F * (1.0 + A) + PJ) * inverse * P, A * inverse * A * P)
+            m_off += A * inverse * P * etas[j] + bs[j]
+            P_off += Cs[j]
+            m, m_rest = moved(tl.where(long, m, 0.0), m_off)
+            P, P_rest = moved(tl.where(long, P, 0.0), P_off)
 
 
 @triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
@@ -147,10 +175,11 @@ def chain_adjoint(
     if HAS_G_END:
         mu += tl.load(g_m_end + i * gm_i + n, mask=inside, other=0.0)
         pi += tl.load(g_P_end + i * gP_i + n, mask=inside, other=0.0)
+    mu_rest, pi_rest = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK,), dtype)
     row = summary + i * K * N
     for c in range(0, tl.cdiv(K, AHEAD)):
         s = (tl.cdiv(K, AHEAD) - 1 - c) * AHEAD
-        As = rows(row + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
+        Fs = rows(row + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         Gs = rows(row + size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         mus = rows(row + 2 * size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
         pis = rows(row + 3 * size + n, s, K, inside, 0.0, N, AHEAD, False, dtype)
@@ -159,9 +188,13 @@ def chain_adjoint(
             mask = inside & (s + j < K)
             tl.store(ends + here, mu, mask=mask)
             tl.store(ends + size + here, pi, mask=mask)
-            new_pi = As[j] * As[j] * pi + Gs[j] * mu + pis[j]
-            mu = tl.where(s + j < K, As[j] * mu + mus[j], mu)
-            pi = tl.where(s + j < K, new_pi, pi)
+            # μ ← A μ + v₁, π ← A² π + Γ μ + v₂, as in `chain`; rows past K are zeros
+            A, F = 1.0 - Fs[j], Fs[j]
+            long = F < 0.5
+            pi_off = tl.where(long, pi_rest - F * (1.0 + A) * pi, A * A * pi) + Gs[j] * mu + pis[j]
+            mu_off = tl.where(long, mu_rest - F * mu, A * mu) + mus[j]
+            mu, mu_rest = moved(tl.where(long, mu, 0.0), mu_off)
+            pi, pi_rest = moved(tl.where(long, pi, 0.0), pi_off)
 
 
 @triton.jit(do_not_specialize=["R", "N"])

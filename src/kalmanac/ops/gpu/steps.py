@@ -114,31 +114,65 @@ def belief(m, P, m_at, P_at, inside, dtype: tl.constexpr, GIVEN: tl.constexpr):
 
 
 @triton.jit
-def filter_step(m, P, m_lost, P_lost, d, a, a2, q, w, r, read, ALWAYS_READ: tl.constexpr):
-    """One predict and update of a belief (m, P), with input drive d = b·u and a2 = a².
-
-    Steps wait for each other through m and P alone, so all that can be is computed beside that
-    path. `m_lost` and `P_lost` carry what rounding took: at a fixed point that loss is the same at
-    every step, and a long memory (a → 1) would add it up a thousandfold; so both are summed up by
-    their changes, with the loss of the step before.
+def is_slow(P, a2, q, r_least, C: tl.constexpr):
+    """Do C steps from a belief of variance P change it by little? Then, and only then, memory is
+    long, and sums within the chunk do not cancel against what stood at its start.
     """
-    inverse = reciprocal(a2 * P + (q + r))
-    p = a2 * P + q
-    moved = d - (1.0 - a) * m
-    grown = q - (1.0 - a) * (1.0 + a) * P
-    x = m + moved  # the prior's mean
-    k, g = p * inverse, r * inverse  # g is 1 - k without cancellation
-    m_change = moved + k * (w - x) + m_lost
-    P_change = (grown * r - P * p) * inverse + P_lost
-    sharp = p > r  # then the sums below cancel, but the memory is short
-    m_sharp, P_sharp = g * x + k * w, g * p
+    return (a2 > 0.9) & (8.0 * (P + C * q) <= r_least)
+
+
+@triton.jit
+def anchored(at, off, slow):
+    """The number at + off, taken apart anew: at its own value where it is slow, at zero elsewhere.
+
+    At a fixed point a step's rounding is the same every time, and a long memory (a → 1) would add
+    it up a thousandfold. So within a chunk the steps sum up only the distance `off` from an anchor
+    `at`, whose digits are far below those of the sum, and nothing is lost between chunks either.
+    """
+    whole = at + off
+    rest = off - (whole - at)
+    return tl.where(slow, whole, 0.0), tl.where(slow, rest, whole)
+
+
+@triton.jit
+def filter_step(
+    m_at, m, P_at, P, d, a, a2, q, w, r, read, ALWAYS_READ: tl.constexpr, ANCHORED: tl.constexpr
+):
+    """One predict and update of the belief (m_at + m, P_at + P), with d = b·u and a2 = a².
+
+    Returns the new m and P, then the gain k, g = 1 - k and e = (w - prior mean) / (prior
+    variance + r). Without ANCHORED, m_at and P_at are zero. Steps wait for each other through P
+    above all, so all that can be is computed beside that path.
+    """
+    if ANCHORED:
+        d -= (1.0 - a) * m_at
+        q -= (1.0 - a) * (1.0 + a) * P_at
+        w -= m_at
+        inverse = reciprocal(a2 * P + (P_at + q + r))
+    else:
+        inverse = reciprocal(a2 * P + (q + r))
+    x, h = a * m + d, a2 * P + q  # the prior's distance from the anchor
+    if ANCHORED:
+        p = P_at + h
+        P_new = (r * h - P_at * p) * inverse
+    else:
+        p = h
+        P_new = r * h * inverse
+    k, g, e = p * inverse, r * inverse, (w - x) * inverse
+    m_new = g * x + k * w
     if not ALWAYS_READ:
-        m_change = tl.where(read, m_change, moved + m_lost)
-        P_change = tl.where(read, P_change, grown + P_lost)
-        sharp = sharp & read
-    m_new, P_new = m + m_change, P + P_change
-    m_lost = tl.where(sharp, 0.0, m_change - (m_new - m))
-    P_lost = tl.where(sharp, 0.0, P_change - (P_new - P))
-    m_new = tl.where(sharp, m_sharp, m_new)
-    P_new = tl.where(sharp, P_sharp, P_new)
-    return m_new, P_new, m_lost, P_lost
+        m_new, P_new = tl.where(read, m_new, x), tl.where(read, P_new, h)
+        k, g, e = tl.where(read, k, 0.0), tl.where(read, g, 1.0), tl.where(read, e, 0.0)
+    return m_new, P_new, k, g, e
+
+
+@triton.jit
+def prefetch(pointer, t, stride, COUNT: tl.constexpr):
+    """Ask for rows t … t+COUNT-1 to be brought into the second-level cache."""
+    if not INTERPRETED:
+        for j in tl.static_range(COUNT):
+            tl.inline_asm_elementwise(
+                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l",
+                [(pointer + (t + j) * stride).to(tl.int64)],
+                dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 LANES_ENOUGH = 4096  # B·N from which on the device is busy without cutting the time axis
 STEPS_ENOUGH = 512  # shorter rows are not worth three more launches
-PROGRAMS_ENOUGH = 264  # two for every multiprocessor of the largest device
+LANES_OF_THE_DEVICE = 16896  # 132 multiprocessors, four warps each: below, memory waits on them
 SEGMENT = 128  # steps a segment: long enough that the chain over segments stays short
 
 
@@ -14,6 +14,7 @@ class Tiling(NamedTuple):
     block: int  # channels a program
     chunk: int  # steps whose rows are loaded at once
     warps: int
+    prefetch: int  # chunks, beyond the one loaded ahead, that are brought into the cache
 
 
 class Segments(NamedTuple):
@@ -46,10 +47,12 @@ def linear_chunk(rows: int, steps: int, channels: int) -> int:
     return 8 if steps % 16 or channels % 32 or cut_in_time(rows, steps, channels) else 16
 
 
-def tiling(rows: int, channels: int, chunk: int) -> Tiling:
-    """One channel a lane; two warps a program where that still leaves programs enough."""
-    wide = channels % 64 == 0 and rows * channels // 64 >= PROGRAMS_ENOUGH
-    return Tiling(64, chunk, 2) if wide else Tiling(32, chunk, 1)
+def tiling(rows: int, steps: int, channels: int, chunk: int) -> Tiling:
+    """One channel a lane, two warps a program. Where the device has less than one warp for each of
+    its schedulers, long sequences are also brought into the cache one chunk earlier than loaded.
+    """
+    prefetch = int(rows * channels <= LANES_OF_THE_DEVICE and steps >= 2048)
+    return Tiling(*((64, chunk, 2) if channels % 64 == 0 else (32, chunk, 1)), prefetch)
 
 
 def segments(rows: int, steps: int, channels: int, chunk: int) -> Segments:
