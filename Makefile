@@ -4,7 +4,7 @@
 PYTHON ?=
 RUN := .venv/bin/python -m
 # Two workers with one torch thread each: the tests' tensors are too small for more.
-PYTEST := OMP_NUM_THREADS=1 $(RUN) pytest -q -n 2
+PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(RUN) pytest -q -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help ready demo test test-all lint format bench clean
@@ -15,7 +15,7 @@ help:  ## this list
 ready:
 	@PYTHON='$(PYTHON)' scripts/setup.sh
 
-demo: ready  ## check this machine (kalmanac doctor) and draw a filtered signal
+demo: ready  ## check this machine, then train three agents for minutes and draw what they learnt
 	.venv/bin/kalmanac doctor
 	.venv/bin/kalmanac demo
 

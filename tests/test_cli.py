@@ -31,7 +31,7 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("doctr", "did you mean 'doctor'?"), ("xyzzy", "expected one of doctor")]
+    ("word", "hint"), [("doctr", "did you mean 'doctor'?"), ("xyzzy", "expected one of train")]
 )
 def test_an_unknown_verb_gets_one_line_with_a_hint(word, hint, capsys):
     assert main([word]) == 2

@@ -1,0 +1,246 @@
+"""The learner: networks, target, temperature and optimiser; it acts, and it learns from batches."""
+
+import copy
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Generator, Tensor
+
+from kalmanac.agent import losses
+from kalmanac.agent.diagnostics import diagnose
+from kalmanac.agent.networks import Actor, Critic, read_history
+from kalmanac.agent.settings import AgentSettings
+from kalmanac.agent.snapshot import adam_tensors, load_adam, load_generator, split_prefixes
+from kalmanac.encoders import State
+from kalmanac.replay import Batch, Sizes
+
+Metrics = dict[str, Tensor]
+
+
+class Learner:
+    """Recurrent soft actor-critic (paper, section 4.1), one for both kinds of actions.
+
+    `update` runs every encoder once over the T + 1 tokens of its rows: step t of a pass is "now" of
+    transition t and "next" of transition t - 1. No number is read back to the host, and no shape
+    depends on data.
+
+    `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
+    the reparameterisation noise of updates. The global generator is left alone.
+    """
+
+    def __init__(
+        self, settings: AgentSettings, sizes: Sizes, *, device: torch.device | str = "cpu",
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        if settings.privileged_critic and sizes.privileged < 1:
+            raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
+        self.settings, self.sizes, self.device = settings, sizes, torch.device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(drawn[0])
+            self.actor = Actor(sizes, settings).to(self.device)
+            self.critic = Critic(sizes, settings).to(self.device)
+        self.acting = Generator(self.device).manual_seed(drawn[1])
+        self.learning = Generator(self.device).manual_seed(drawn[2])
+        self.target = copy.deepcopy(self.critic).requires_grad_(False)
+
+        self.learns_temperature = settings.ent_coef == "auto"
+        self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)
+        fixed = settings.ent_coef
+        start = settings.initial_ent_coef if fixed == "auto" else fixed
+        log = math.log(start) if start else -math.inf
+        self.log_alpha = torch.full((), log, device=self.device)
+        self.log_alpha.requires_grad_(self.learns_temperature)
+
+        # lists made once: walking a module's tree at every update costs more than Adam's own work
+        self._actor: list[Tensor] = list(self.actor.parameters())
+        self._critic: list[Tensor] = list(self.critic.parameters())
+        self._target: list[Tensor] = list(self.target.parameters())
+        own = [self.log_alpha] if self.learns_temperature else []
+        self.optimiser = torch.optim.Adam(
+            self._actor + self._critic + own,
+            lr=settings.learning_rate,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+
+    def initial_state(self, rows: int) -> State:
+        """The actor's memory before the first step of `rows` episodes."""
+        return self.actor.network.initial_state(rows)
+
+    @torch.no_grad()
+    def act(
+        self, observation: Tensor, previous_action: Tensor, state: State, *,
+        episode_start: Tensor, explore: bool, observed: Tensor | None = None,
+    ) -> tuple[Tensor, State]:  # fmt: skip
+        """One action each for observations (n, O), and the memory behind it.
+
+        Args:
+            previous_action: (n, A), one-hot if discrete (`action_as_input`).
+            episode_start: (n,) bool: the memory is emptied first, and there is no previous action.
+            explore: draw from the policy; False takes its mode.
+            observed: (n,) bool: False where the reading is missing (and stored as zeros).
+
+        Returns:
+            int64 (n,), or float (n, A) in [-1, 1].
+        """
+        for name, x, width in (
+            ("observation", observation, self.sizes.observation),
+            ("previous_action", previous_action, self.sizes.action),
+        ):
+            if x.dim() != 2 or x.shape[1] != width:
+                raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (n, {width})")
+        self._train(False)
+        previous_action = previous_action.masked_fill(episode_start[:, None], 0)
+        features, state = self.actor.network.step(
+            observation, previous_action, state, reset=episode_start, observed=observed
+        )
+        parameters = self.actor.head(features)
+        if explore:
+            return self.actor.policy.sample(parameters, self.acting), state
+        return self.actor.policy.mode(parameters), state
+
+    def action_as_input(self, action: Tensor) -> Tensor:
+        """An action of `act` as the next step's `previous_action`, (n, A)."""
+        return self.actor.policy.as_input(action)
+
+    def update(self, batch: Batch) -> Metrics:
+        """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
+        check_batch(batch, self.sizes, self.settings)
+        self._train(True)
+        self.optimiser.zero_grad(set_to_none=True)
+        found, metrics = self.losses_of(batch)
+        torch.stack(list(found.values())).sum().backward()
+        for name, parameters in (("actor", self._actor), ("critic", self._critic)):
+            metrics[f"train/grad_norm_{name}"] = self._clip(parameters)
+        self.optimiser.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self._target, self._critic, self.settings.tau)
+        return metrics
+
+    def losses_of(self, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
+        """The losses by name, none of which reaches another's parameters, and what to log."""
+        valid = batch.valid
+        temperature = self.log_alpha.detach().exp()
+        history = read_history(batch)
+        judged = (
+            read_history(batch, privileged=True) if self.settings.privileged_critic else history
+        )
+        policy, parameters = self.actor.policy, self.actor(history)
+
+        with torch.no_grad():
+            features = self.target.network.encode(judged)
+            following = self.target.judge(*(x[:, 1:] for x in features))
+            ahead = policy.soft_value(
+                parameters[:, 1:].detach(), following.frozen, temperature, self.learning
+            )
+            target = losses.bootstrap_target(
+                batch.reward, batch.terminated, ahead.value, self.settings.gamma
+            )
+
+        now = self.critic.judge(*self.critic.network.encode(judged.but_last()))
+        q = now.taken(batch.action.masked_fill(~valid[..., None], 0))
+        value, entropy = policy.soft_value(
+            parameters[:, :-1], now.frozen, temperature, self.learning
+        )
+        found = {
+            "actor_loss": losses.actor_loss(value, valid),
+            "critic_loss": losses.critic_loss(q, target, valid),
+        }
+        if self.learns_temperature:
+            found["ent_coef_loss"] = losses.temperature_loss(
+                self.log_alpha, entropy, self.entropy_goal, valid
+            )
+        metrics = {f"train/{name}": x.detach() for name, x in found.items()}
+        with torch.no_grad():
+            return found, metrics | {
+                "train/ent_coef": temperature,
+                "train/entropy": losses.masked_mean(entropy, valid),
+                "train/q_mean": losses.masked_mean(q, valid),
+                "train/q_max": q.masked_fill(~valid, -math.inf).amax(),
+                "train/target_mean": losses.masked_mean(target, valid),
+            }
+
+    def diagnostics(self, batch: Batch) -> Metrics:
+        """A closer look at a batch, for now and then; changes nothing."""
+        check_batch(batch, self.sizes, self.settings)
+        self._train(False)
+        return diagnose(self.actor, self.critic, batch, self.settings.privileged_critic)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the next update and the next action depend on, as flat tensors."""
+        parts = {"actor": self.actor, "critic": self.critic, "target": self.target}
+        found = {
+            f"{part}.{name}": x.detach().clone()
+            for part, module in parts.items()
+            for name, x in module.state_dict().items()
+        }
+        found["log_alpha"] = self.log_alpha.detach().clone()
+        for name, generator in self._generators().items():
+            found[f"generator.{name}"] = generator.get_state()
+        return found | {f"adam.{k}": x for k, x in adam_tensors(self.optimiser).items()}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on exactly where `state_dict` was taken, if that was on the same kind of device."""
+        parts = split_prefixes(tensors, {"actor", "critic", "target", "generator", "adam", ""})
+        self.actor.load_state_dict(parts["actor"])
+        self.critic.load_state_dict(parts["critic"])
+        self.target.load_state_dict(parts["target"])
+        with torch.no_grad():
+            self.log_alpha.copy_(parts[""]["log_alpha"])
+        for name, generator in self._generators().items():
+            load_generator(generator, parts["generator"][name].cpu())
+        load_adam(self.optimiser, parts["adam"])
+
+    def _generators(self) -> dict[str, Generator]:
+        return {"acting": self.acting, "learning": self.learning}
+
+    def _clip(self, parameters: list[Tensor]) -> Tensor:
+        """The gradients' norm before they are clipped, if they are."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
+        if self.settings.max_grad_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(
+                parameters, self.settings.max_grad_norm, norm, foreach=True
+            )
+        return norm
+
+    def _train(self, training: bool) -> None:
+        """Dropout, where an encoder has it, works in updates only."""
+        if self.actor.training is not training:
+            for module in (self.actor, self.critic, self.target):
+                module.train(training)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc reuse large blocks, for this process, instead of asking the kernel anew.
+
+    An update allocates and frees some megabytes many times, and the kernel clears every page it
+    hands out: a tenth of the update. glibc keeps free what is smaller than the largest block that
+    it has mapped and freed; it learns from blocks of up to 32 MiB. Elsewhere nothing happens.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
+def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
+    """The batch has the shapes of these sizes."""
+    rows, steps = batch.reward.shape
+    tokens = (rows, steps + 1)
+    expected = {
+        "observation": (*tokens, sizes.observation),
+        "previous_action": (*tokens, sizes.action),
+        "action": (rows, steps, sizes.action),
+        "terminated": (rows, steps),
+        "valid": (rows, steps),
+        "lengths": (rows,),
+    }
+    if settings.privileged_critic:
+        expected["privileged"] = (*tokens, sizes.privileged)
+    for name, shape in expected.items():
+        x = getattr(batch, name)
+        came = None if x is None else tuple(x.shape)
+        if came != shape:
+            raise ValueError(f"batch.{name}: got shape {came}, expected {shape}")

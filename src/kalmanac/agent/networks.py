@@ -1,0 +1,172 @@
+"""Actor and critic (paper, Fig. 1): embed → encode → skip → head.
+
+Each owns an embedder and a history encoder; the twin Q heads share the critic's.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from kalmanac.agent.heads import Categorical, Policy, SquashedGaussian
+from kalmanac.agent.settings import AgentSettings
+from kalmanac.agent.twin import Perceptron, TwinPerceptron
+from kalmanac.encoders import State, make_encoder
+from kalmanac.replay import Batch, Sizes
+
+
+class History(NamedTuple):
+    """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients."""
+
+    observation: Tensor  # (B, T + 1, O)
+    previous_action: Tensor  # (B, T + 1, A)
+    lengths: Tensor  # (B,)
+    reset: Tensor | None  # (B, T + 1)
+    observed: Tensor | None  # (B, T + 1)
+
+    def but_last(self) -> "History":
+        """Without the last token, (B, T)."""
+        return History(
+            self.observation[:, :-1],
+            self.previous_action[:, :-1],
+            self.lengths.clamp(max=self.observation.shape[1] - 1),
+            None if self.reset is None else self.reset[:, :-1],
+            None if self.observed is None else self.observed[:, :-1],
+        )
+
+
+def read_history(batch: Batch, *, privileged: bool = False) -> History:
+    """The batch's tokens; with `privileged`, the true state stands beside the observation."""
+    observation = batch.observation
+    if privileged and batch.privileged is not None:
+        observation = torch.cat([observation, batch.privileged], -1)
+    padded = token_pads(batch)[..., None]
+    return History(
+        observation.masked_fill(padded, 0),
+        batch.previous_action.masked_fill(padded, 0),
+        batch.lengths,
+        batch.reset,
+        batch.observed,
+    )
+
+
+def token_pads(batch: Batch) -> Tensor:
+    """(B, T + 1) bool: True on padding."""
+    place = torch.arange(batch.observation.shape[1], device=batch.observation.device)
+    return place >= batch.lengths[:, None]
+
+
+class HistoryNetwork(nn.Module):
+    """[z_t, o_t] with z = encoder(W [o_t, a_{t-1}]); o_t alone if the encoder has no memory."""
+
+    def __init__(self, observation: int, action: int, settings: AgentSettings) -> None:
+        super().__init__()
+        encoder = make_encoder(settings.encoder, **settings.for_encoder())
+        self.previous_action = settings.previous_action
+        self.encoder = encoder if encoder.uses_history else None
+        self.embedder = None
+        self.features = observation
+        if self.encoder is not None:
+            inputs = observation + action * settings.previous_action
+            self.embedder = nn.Linear(inputs, settings.embedding)
+            self.features += settings.embedding
+
+    def initial_state(self, batch: int) -> State:
+        """The encoder's state before an episode's first step; () without a memory."""
+        return () if self.encoder is None else self.encoder.initial_state(batch)
+
+    def forward(self, history: History) -> Tensor:
+        """The features of every token, (B, T + 1, E + O)."""
+        return torch.cat(self.encode(history), -1)
+
+    def encode(self, history: History) -> tuple[Tensor, ...]:
+        """The features in parts, as heads take them: (z, observation), or the latter alone."""
+        observation = history.observation
+        if self.encoder is None:
+            return (observation,)
+        z, _ = self.encoder(
+            self.embed(observation, history.previous_action),
+            lengths=history.lengths,
+            reset=history.reset,
+            observed=history.observed,
+        )
+        return z, observation
+
+    def step(
+        self, observation: Tensor, previous_action: Tensor, state: State, *, reset: Tensor,
+        observed: Tensor | None = None,
+    ) -> tuple[Tensor, State]:  # fmt: skip
+        """The features of one token, (B, E + O), and the state behind it."""
+        if self.encoder is None:
+            return observation, state
+        h = self.embed(observation, previous_action)
+        z, state = self.encoder.step(h, state, reset=reset, observed=observed)
+        return torch.cat([z, observation], -1), state
+
+    def embed(self, observation: Tensor, previous_action: Tensor) -> Tensor:
+        """h (…, E) of tokens."""
+        assert self.embedder is not None
+        seen = [observation, previous_action] if self.previous_action else [observation]
+        return self.embedder(torch.cat(seen, -1))
+
+
+class Actor(nn.Module):
+    """A policy's parameters from the history."""
+
+    def __init__(self, sizes: Sizes, settings: AgentSettings) -> None:
+        super().__init__()
+        self.policy: Policy = (
+            Categorical(sizes.action)
+            if sizes.discrete
+            else SquashedGaussian(sizes.action, settings.log_std_range)
+        )
+        self.network = HistoryNetwork(sizes.observation, sizes.action, settings)
+        widths = [self.network.features, *settings.actor_hidden, self.policy.outputs]
+        self.head = Perceptron(widths, gain=settings.head_gain)
+
+    def forward(self, history: History) -> Tensor:
+        """The policy's parameters at every token, (B, T + 1, P)."""
+        return self.head(*self.network.encode(history))
+
+
+class Critic(nn.Module):
+    """Twin Q functions on one encoder."""
+
+    def __init__(self, sizes: Sizes, settings: AgentSettings) -> None:
+        super().__init__()
+        self.discrete = sizes.discrete
+        seen = sizes.observation + sizes.privileged * settings.privileged_critic
+        self.network = HistoryNetwork(seen, sizes.action, settings)
+        width = self.network.features + (0 if sizes.discrete else sizes.action)
+        outputs = sizes.action if sizes.discrete else 1
+        self.head = TwinPerceptron(
+            [width, *settings.critic_hidden, outputs], gain=settings.head_gain
+        )
+
+    def judge(self, *features: Tensor) -> "Judgement":
+        """Q at features of `network`, whole or in parts."""
+        return Judgement(self, features)
+
+
+class Judgement:
+    """Q at given features: of the actions taken, and of those that a policy would take."""
+
+    def __init__(self, critic: Critic, features: Sequence[Tensor]) -> None:
+        self.features = features
+        self.head = critic.head
+        self.table = critic.head(*features) if critic.discrete else None  # (2, …, A), once
+
+    def taken(self, action: Tensor) -> Tensor:
+        """(2, …) of actions (…, A), one-hot if discrete; gradients reach the critic."""
+        if self.table is not None:
+            return (self.table * action).sum(-1)
+        return self.head(*self.features, action)[..., 0]
+
+    def frozen(self, action: Tensor | None) -> Tensor:
+        """`Values` of a policy: gradients reach the action and never the critic."""
+        if self.table is not None:
+            return self.table.detach()
+        assert action is not None
+        features = (x.detach() for x in self.features)
+        return self.head(*features, action, frozen=True)[..., 0]

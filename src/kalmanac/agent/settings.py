@@ -1,0 +1,110 @@
+"""What decides an agent, its sizes and its environment apart."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kalmanac.encoders import encoder_settings
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Soft actor-critic over history encoders; defaults are those of the paper's Table 1, POPGym.
+
+    Args:
+        encoder: a name of `ENCODERS`.
+        encoder_settings: settings of the encoder other than its defaults.
+        embedding: features of an embedded step and of its representation, E.
+        context: the most tokens that the encoder sees at once. Only an encoder with a `window` (the
+            Transformer) takes notice, and only if `encoder_settings` does not say it.
+        actor_hidden, critic_hidden: widths of the heads' hidden layers.
+        head_gain: scale of the heads' orthogonal initial weights (a choice).
+        learning_rate: Adam's, for all networks and the temperature.
+        gamma: discount factor.
+        tau: share of the critic that the target takes over after every update (Polyak).
+        ent_coef: the entropy temperature α; "auto" learns it.
+        initial_ent_coef: where a learnt temperature starts (a choice: log α = 0).
+        target_entropy: what a learnt temperature aims at; "auto" is -A for continuous actions and
+            target_entropy_scale · log A for discrete ones (0.35 instead of 0.7 in MineSweeper).
+        privileged_critic: the critic's observation is [observation, privileged].
+        max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
+        log_std_range: bounds of a Gaussian policy's log standard deviation.
+        previous_action: the embedder sees the previous action beside the observation.
+    """
+
+    encoder: str = "vssm+kf"
+    encoder_settings: Mapping[str, Any] = field(default_factory=dict)
+    embedding: int = 16
+    context: int | None = None
+    actor_hidden: tuple[int, ...] = (256, 256)
+    critic_hidden: tuple[int, ...] = (256, 256)
+    head_gain: float = 1.0
+    learning_rate: float = 3e-4
+    gamma: float = 0.99
+    tau: float = 0.005
+    ent_coef: float | Literal["auto"] = "auto"
+    initial_ent_coef: float = 1.0
+    target_entropy: float | Literal["auto"] = "auto"
+    target_entropy_scale: float = 0.7
+    privileged_critic: bool = False
+    max_grad_norm: float | None = None
+    log_std_range: tuple[float, float] = (-20.0, 2.0)
+    previous_action: bool = True
+
+    def __post_init__(self) -> None:
+        known = encoder_settings(self.encoder)
+        if "d_model" in self.encoder_settings:
+            raise ValueError("encoder_settings: got d_model, expected it as embedding")
+        for name in self.encoder_settings:
+            if name not in known:
+                raise ValueError(f"encoder_settings: got {name}, expected {', '.join(known)}")
+        for name, low, high in (
+            ("learning_rate", 0.0, math.inf),
+            ("gamma", 0.0, 1.0),
+            ("tau", 0.0, 1.0),
+            ("head_gain", 0.0, math.inf),
+            ("initial_ent_coef", 0.0, math.inf),
+        ):
+            value = getattr(self, name)
+            above = value > low if name != "gamma" else value >= low
+            if not (above and value <= high and math.isfinite(value)):
+                raise ValueError(f"{name}: got {value!r}, expected a number in ({low}, {high}]")
+        for name in ("actor_hidden", "critic_hidden"):
+            widths = getattr(self, name)
+            if not all(isinstance(n, int) and n > 0 for n in widths):
+                raise ValueError(f"{name}: got {widths!r}, expected widths of at least 1")
+        for name in ("embedding", "context"):
+            size = getattr(self, name)
+            if size is not None and (not isinstance(size, int) or size < 1):
+                raise ValueError(f"{name}: got {size!r}, expected an integer of at least 1")
+        if self.ent_coef != "auto" and not (_number(self.ent_coef) and self.ent_coef >= 0):
+            raise ValueError(f'ent_coef: got {self.ent_coef!r}, expected "auto" or a number >= 0')
+        if self.target_entropy != "auto" and not _number(self.target_entropy):
+            raise ValueError(
+                f'target_entropy: got {self.target_entropy!r}, expected "auto" or a number'
+            )
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(
+                f"max_grad_norm: got {self.max_grad_norm!r}, expected a number above 0"
+            )
+        low, high = self.log_std_range
+        if not low < high:
+            raise ValueError(f"log_std_range: got {self.log_std_range!r}, expected (low, high)")
+
+    def entropy_goal(self, actions: int, discrete: bool) -> float:
+        """The target entropy of an action space with `actions` dimensions or choices."""
+        if self.target_entropy != "auto":
+            return float(self.target_entropy)
+        return self.target_entropy_scale * math.log(actions) if discrete else -float(actions)
+
+    def for_encoder(self) -> dict[str, Any]:
+        """All settings that the encoder is to be made with."""
+        found = {"d_model": self.embedding, **self.encoder_settings}
+        if self.context is not None and "window" in encoder_settings(self.encoder):
+            found = {"window": self.context} | found
+        return found
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,59 @@
+"""From a description to the things that it describes: environments, and an agent to train."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from kalmanac.agent import AgentSettings
+from kalmanac.envs.table import EnvironmentSpec, environment, make_vector
+from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.sac import RecurrentSAC, TrainingSettings
+
+MOST_EVALUATED_AT_ONCE = 128
+
+
+def check_environment(experiment: Experiment) -> EnvironmentSpec:
+    """The environment's row; ValueError with the nearest right name for what it does not know."""
+    spec = environment(experiment.env)
+    if spec.settings is not None:
+        for name in experiment.env_settings:
+            expect_known("env_settings", name, spec.settings)
+    for name in experiment.evaluations:
+        expect_known("evaluations", name, spec.evaluations)
+    return spec
+
+
+def training_environment(experiment: Experiment) -> VectorEnv[Any, Any, Any]:
+    """The environments that the agent learns in."""
+    check_environment(experiment)
+    return _make(experiment, experiment.num_envs, {})
+
+
+def evaluation_environment(
+    experiment: Experiment, name: str, episodes: int | None = None
+) -> VectorEnv[Any, Any, Any]:
+    """The environments of evaluation `name`, as many as episodes where that is not too many."""
+    spec = check_environment(experiment)
+    expect_known("evaluation", name, spec.evaluations)
+    many = min(episodes or experiment.eval_episodes, MOST_EVALUATED_AT_ONCE)
+    return _make(experiment, many, spec.evaluations[name])
+
+
+def horizon(experiment: Experiment) -> int | None:
+    """Steps of the longest episode, where that is known."""
+    told = experiment.env_settings.get("horizon")
+    return told if isinstance(told, int) else check_environment(experiment).horizon
+
+
+def make_model(experiment: Experiment, env: VectorEnv[Any, Any, Any], device: str) -> RecurrentSAC:
+    """An untrained agent in `env`."""
+    settings = experiment.part(AgentSettings) | experiment.part(TrainingSettings)
+    return RecurrentSAC(env=env, seed=experiment.seed, device=device, **settings)
+
+
+def _make(
+    experiment: Experiment, num_envs: int, changes: Mapping[str, Any]
+) -> VectorEnv[Any, Any, Any]:
+    settings = {**experiment.env_settings, **changes}
+    return make_vector(experiment.env, num_envs, privileged=experiment.privileged, **settings)

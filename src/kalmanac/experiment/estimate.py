@@ -1,0 +1,109 @@
+"""What a run will take, before it starts: a few real steps and updates are timed."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from kalmanac.experiment.building import horizon, make_model, training_environment
+from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.progress import duration
+from kalmanac.experiment.recording import memory_gb
+from kalmanac.replay import Batch, Sizes
+
+STORED_TWICE_AND_COPIED = 3  # the replay doubles: at most twice what it needs, plus the old half
+
+
+class Estimate(NamedTuple):
+    """Of a whole run on this machine."""
+
+    seconds: float
+    memory_gb: float
+
+    def __str__(self) -> str:
+        return f"about {duration(self.seconds)}, {self.memory_gb:.1f} GB"
+
+
+def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0.5) -> Estimate:
+    """Time vector steps and updates of an agent that is thrown away, each for about `seconds`.
+
+    How long episodes will become is not known. Updates count as the mean of two extremes: episodes
+    as random actions give them, and windows of full length. Evaluations count half their horizon.
+    """
+    env = training_environment(experiment)
+    model = make_model(dataclasses.replace(experiment, update_to_data=0.0), env, device)
+    steps = model.advance(10**9)
+
+    def timed(work: Callable[[], object]) -> float:
+        return _timed(work, model.device, seconds)
+
+    step = timed(lambda: next(steps))
+    drawn = model.replay.sample(
+        experiment.batch_size,
+        experiment.context_length,
+        generator=torch.Generator(model.device).manual_seed(experiment.seed),
+        rule=experiment.drawing,
+        burn_in=experiment.burn_in,
+        packed=model.device.type == "cpu",
+    )
+    longest = full_batch(model.learner.sizes, experiment, model.device)
+    short, long = (timed(partial(model.learner.update, batch)) for batch in (drawn, longest))
+    env.close()
+    updates = experiment.update_to_data * max(
+        0, experiment.total_steps - experiment.learning_starts
+    )
+    evaluations = experiment.total_steps // experiment.eval_every * len(experiment.evaluations)
+    vector_steps = math.ceil(experiment.total_steps / experiment.num_envs)
+    vector_steps += evaluations * (horizon(experiment) or 0) // 2
+    return Estimate(
+        vector_steps * step + updates * (short + long) / 2,
+        memory_gb() + replay_gb(experiment, model.learner.sizes),
+    )
+
+
+def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
+    """A batch in which every window has its full length, as far as an episode can be so long."""
+    rows, steps = experiment.batch_size, experiment.context_length + experiment.burn_in
+    steps = min(steps, horizon(experiment) or steps)
+    valid = torch.ones(rows, steps, dtype=torch.bool, device=device)
+    first = torch.zeros(rows, steps + 1, dtype=torch.bool, device=device)
+    first[:, 0] = True
+
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(rows, *shape, device=device)
+
+    return Batch(
+        observation=zeros(steps + 1, sizes.observation),
+        previous_action=zeros(steps + 1, sizes.action),
+        action=zeros(steps, sizes.action),
+        reward=zeros(steps),
+        terminated=~valid,
+        valid=valid,
+        lengths=torch.full((rows,), steps + 1, device=device),
+        reset=first if device.type == "cpu" else None,  # as packed rows have it
+        privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
+    )
+
+
+def replay_gb(experiment: Experiment, sizes: Sizes) -> float:
+    """The most that the replay of the run can hold."""
+    numbers = sizes.observation + sizes.privileged + 1 + (1 if sizes.discrete else sizes.action)
+    kept = min(experiment.total_steps, experiment.buffer_size or experiment.total_steps)
+    return STORED_TWICE_AND_COPIED * kept * (4 * numbers + 2) / 1e9
+
+
+def _timed(work: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """Seconds that `work` takes; its first calls, which may compile, are left out."""
+    for _ in range(3):
+        work()
+    began, times = time.perf_counter(), 0
+    while (spent := time.perf_counter() - began) < seconds or times < 3:
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times += 1
+    return spent / times

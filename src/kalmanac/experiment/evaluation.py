@@ -1,0 +1,80 @@
+"""Evaluation episodes as numbers for the log: returns, lengths, wins, and the actions taken."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from kalmanac.rollout import PredictingModel, autoreset_mode, evaluate_policy
+
+
+def evaluate(
+    model: PredictingModel,
+    env: VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int,
+    normaliser: float = 1.0,
+    deterministic: bool = True,
+) -> dict[str, float]:
+    """Means over `episodes` episodes that begin with a reset by `seed`.
+
+    mean_reward, std_reward, normalized (return / `normaliser`), length, where an episode can be won
+    win_rate, and for discrete actions action_i (its share of all steps) and last_action_i (the
+    share of episodes that it ended).
+    """
+    discrete = isinstance(env.single_action_space, Discrete)
+    counted = ActionTally(env, episodes) if discrete else env
+    found = evaluate_policy(model, counted, episodes, deterministic=deterministic, seed=seed)
+    values = {
+        "mean_reward": found.mean_reward,
+        "std_reward": found.std_reward,
+        "normalized": found.mean_reward / normaliser,
+        "length": found.mean_length,
+    }
+    if found.win_rate is not None:
+        values["win_rate"] = found.win_rate
+    if isinstance(counted, ActionTally):
+        values |= counted.shares()
+    return values
+
+
+class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Counts discrete actions in the first `episodes` episodes, shared out as evaluations do it."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], episodes: int) -> None:
+        super().__init__(env)
+        space = env.single_action_space
+        assert isinstance(space, Discrete)
+        n = env.num_envs
+        self._first = int(space.start)
+        self._due = (episodes + n - 1 - np.arange(n)) // n  # episodes that still count, each
+        self._over = np.zeros(n, np.bool_)  # NEXT_STEP: the coming step only resets
+        self._waits = autoreset_mode(env) is AutoresetMode.NEXT_STEP
+        self._taken, self._ending = np.zeros((2, int(space.n)), np.int64)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Step, and count."""
+        arrived = self.env.step(actions)
+        counts = (self._due > 0) & ~self._over
+        ended = counts & (arrived[2] | arrived[3])
+        chosen = np.asarray(actions) - self._first
+        np.add.at(self._taken, chosen[counts], 1)
+        np.add.at(self._ending, chosen[ended], 1)
+        self._due[ended] -= 1
+        if self._waits:
+            self._over = ~self._over & (arrived[2] | arrived[3])
+        return arrived
+
+    def shares(self) -> dict[str, float]:
+        """action_i, its share of all steps, and last_action_i, of all last steps of an episode."""
+        counts = {"action": self._taken, "last_action": self._ending}
+        return {
+            f"{name}_{i}": float(count / total.sum())
+            for name, total in counts.items()
+            for i, count in enumerate(total)
+        }

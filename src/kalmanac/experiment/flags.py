@@ -1,0 +1,133 @@
+"""Command-line flags and configuration files as changes to an experiment.
+
+Both give a mapping from a setting's name to its value, so that a file can say all that a flag can.
+tyro, which reads each value as its field's type and draws the help, is imported when needed.
+"""
+
+import contextlib
+import dataclasses
+import io
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from kalmanac.experiment.description import Experiment, expect_known, expect_mapping, spell
+
+ALIASES = {"steps": "total_steps", "agent": "encoder"}
+
+
+def read_flags(words: Sequence[str], *kinds: type) -> list[dict[str, Any]]:
+    """The values that flags give, as one mapping for each dataclass of `kinds`.
+
+    A flag's values are the words up to the next flag. ValueError in one line for a flag that is
+    unknown, or a value of another type.
+    """
+    hints = [get_type_hints(kind) for kind in kinds]
+    known: dict[str, Any] = {name: hint for each in hints for name, hint in each.items()}
+    found: dict[str, Any] = {}
+    for flag, values in _groups(words):
+        name = flag.removeprefix("--").replace("-", "_")
+        name = ALIASES.get(name, name)
+        if known.get(name.removeprefix("no_")) is bool and not values:
+            found[name.removeprefix("no_")] = not name.startswith("no_")
+            continue
+        if name not in known:
+            expect_known("flag", flag, [f"--{option.replace('_', '-')}" for option in known])
+        found[name] = _value(flag, values, known[name])
+    return [{name: value for name, value in found.items() if name in each} for each in hints]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a .toml or .json file."""
+    if path.suffix not in (".toml", ".json"):
+        raise ValueError(f"config: got {path}, expected a .toml or a .json file")
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ValueError(f"config: got {path}: {error.strerror}") from None
+    except ValueError as error:  # both parsers' own errors are among these
+        raise ValueError(f"config: got {path}: {error}") from None
+    expect_mapping(f"config {path}", content)
+    return {ALIASES.get(name, name): value for name, value in content.items()}
+
+
+def show_help(defaults: Experiment, options: Any, prog: str, description: str) -> None:
+    """Print every flag with its default and leave with exit status 0."""
+    import tyro
+
+    call = dataclasses.make_dataclass(
+        "Call", [("run", type(options)), ("experiment", Experiment)], frozen=True
+    )
+    tyro.cli(
+        call,
+        prog=prog,
+        description=description,
+        args=["--help"],
+        default=call(options, defaults),
+        registry=_registry(),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+
+
+def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    groups: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            groups.append((flag, [value] if equals else []))
+        elif groups:
+            groups[-1][1].append(word)
+        else:
+            raise ValueError(f"flag: got {word!r}, expected --NAME VALUE")
+    return groups
+
+
+def _value(flag: str, values: list[str], hint: Any) -> Any:
+    import tyro
+
+    if get_origin(hint) is Literal and len(values) == 1:
+        expect_known(flag, values[0], get_args(hint))
+    try:
+        if get_origin(hint) is Mapping:  # tyro reads NAME VALUE here
+            return dict(map(_setting, values))
+        with contextlib.redirect_stderr(io.StringIO()):
+            return tyro.cli(hint, args=values, console_outputs=False)
+    except (SystemExit, ValueError):
+        got = " ".join(values) or "nothing"
+        raise ValueError(f"{flag}: got {got}, expected {spell(hint)}") from None
+
+
+def _registry() -> Any:
+    """tyro's rules, and one to show mappings as NAME=VALUE words."""
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+    registry = ConstructorRegistry()
+    spec: Callable[..., Any] = PrimitiveConstructorSpec
+
+    @registry.primitive_rule
+    def mapping(info: PrimitiveTypeInfo) -> Any:
+        if info.type_origin is not Mapping:
+            return None
+        return spec(
+            nargs="*",
+            metavar="[NAME=VALUE …]",
+            instance_from_str=lambda words: dict(map(_setting, words)),
+            is_instance=lambda value: isinstance(value, Mapping),
+            str_from_instance=lambda value: [f"{k}={json.dumps(v)}" for k, v in value.items()],
+        )
+
+    return registry
+
+
+def _setting(word: str) -> tuple[str, Any]:
+    """NAME=VALUE; the value is JSON, or else a word."""
+    name, equals, text = word.partition("=")
+    if not equals:
+        raise ValueError(f"got {word}, expected NAME=VALUE")
+    try:
+        return name, json.loads(text)
+    except json.JSONDecodeError:
+        return name, text

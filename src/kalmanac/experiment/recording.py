@@ -1,0 +1,172 @@
+"""What a training leaves in its run folder: metrics, evaluations, the best and the last model."""
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kalmanac.experiment.building import check_environment, evaluation_environment
+from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.evaluation import evaluate
+from kalmanac.rollout import Episode
+from kalmanac.runlog import MODELS, RunFolder
+from kalmanac.sac import Callback, RecurrentSAC
+
+Told = Callable[[int, Mapping[str, float]], None]
+
+
+class Recorder(Callback):
+    """Writes a row every `log_every` steps, evaluates every `eval_every`, and keeps two models.
+
+    Rows hold means since the row before. Evaluations are deterministic, each with episodes of its
+    own that the seed and the step decide, so that nothing in metrics.jsonl depends on a clock.
+
+    Args:
+        told: called with step and values of every evaluation.
+    """
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, told: Told | None = None) -> None:
+        self.experiment, self.folder, self.told = experiment, folder, told
+        self.normaliser = check_environment(experiment).normaliser
+        self.places = {
+            name: evaluation_environment(experiment, name) for name in experiment.evaluations
+        }
+        self.best = -math.inf
+        self.diverged = False
+        self._episodes: list[Episode] = []
+        self._names: list[str] = []
+        self._sums: list[Tensor] = []
+        self._updates = self._updates_before = 0
+        self._evaluated_at = -1
+        self._next_row, self._next_evaluation = experiment.log_every, experiment.eval_every
+        self._began = self._row_began = time.perf_counter()
+        self._row_step = 0
+
+    def on_start(self, model: RecurrentSAC) -> None:
+        """The clock starts."""
+        self._began = self._row_began = time.perf_counter()
+
+    def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
+        """Keep it for the next row."""
+        self._episodes.append(episode)
+
+    def on_update(self, model: RecurrentSAC, metrics: Mapping[str, Tensor]) -> None:
+        """Add the numbers up where they are: reading them would wait for the device."""
+        self._updates += 1
+        if self._sums:
+            torch._foreach_add_(self._sums, list(metrics.values()))
+        else:
+            self._names = list(metrics)
+            self._sums = [value.detach().clone() for value in metrics.values()]
+
+    def on_step(self, model: RecurrentSAC) -> bool:
+        """Write and evaluate where it is time; False ends a training that diverged."""
+        step, every = model.num_timesteps, self.experiment
+        values: dict[str, float] = {}
+        if step >= self._next_row:
+            self._next_row = (step // every.log_every + 1) * every.log_every
+            self._clock(step)
+            values |= self._training()
+        if step >= min(self._next_evaluation, every.total_steps):
+            self._next_evaluation = (step // every.eval_every + 1) * every.eval_every
+            values |= self._evaluation(model)
+        if values:
+            self.folder.log(step, values)
+        return not self.diverged
+
+    def finish(self, model: RecurrentSAC, status: str) -> None:
+        """The last model, unless an evaluation has just saved it, and how it ended."""
+        step = model.num_timesteps
+        if self._evaluated_at < step:
+            self._save(model, "last")
+        self.folder.summarize(status=status, step=step, updates=self._updates)
+
+    def close(self) -> None:
+        """Close the evaluation environments."""
+        for env in self.places.values():
+            env.close()
+
+    def _training(self) -> dict[str, float]:
+        """Means over the episodes and the updates since the last row."""
+        values: dict[str, float] = {"rollout/episodes": len(self._episodes)}
+        if self._episodes:
+            values["rollout/ep_rew_mean"] = _mean(e.total_reward for e in self._episodes)
+            values["rollout/ep_len_mean"] = _mean(e.length for e in self._episodes)
+        self._episodes = []
+        values["train/updates"] = self._updates
+        if self._sums:
+            since = self._updates - self._updates_before
+            means = (torch.stack(self._sums) / since).tolist()
+            values |= dict(zip(self._names, means, strict=True))
+            self.diverged = not math.isfinite(values["train/critic_loss"])
+        self._updates_before, self._sums = self._updates, []
+        return values
+
+    def _evaluation(self, model: RecurrentSAC) -> dict[str, float]:
+        """Every evaluation environment, the agent's diagnostics, and the models."""
+        step = model.num_timesteps
+        values: dict[str, float] = {}
+        for i, (name, env) in enumerate(self.places.items()):
+            found = evaluate(
+                model,
+                env,
+                self.experiment.eval_episodes,
+                seed=evaluation_seed(self.experiment.seed, step, i),
+                normaliser=self.normaliser,
+            )
+            values |= {f"eval/{name}/{key}": value for key, value in found.items()}
+        at = {"step": step, **values}
+        self._save(model, "last")
+        self.folder.summarize(step=step, last=at)
+        first = values[f"eval/{self.experiment.evaluations[0]}/mean_reward"]
+        if first > self.best:
+            self.best = first
+            self._save(model, "best")
+            self.folder.summarize(best=at)
+        self._evaluated_at = step
+        if self.told is not None:
+            self.told(step, values)
+        return values | {key: x.item() for key, x in model.diagnostics().items()}
+
+    def _save(self, model: RecurrentSAC, which: str) -> None:
+        with self.folder.replacing(MODELS[which]) as path:
+            model.save(path)
+
+    def _clock(self, step: int) -> None:
+        now = time.perf_counter()
+        seconds = max(now - self._row_began, 1e-9)
+        since = self._updates - self._updates_before
+        self.folder.log_time(
+            step,
+            {
+                "time/elapsed": now - self._began,
+                "time/fps": (step - self._row_step) / seconds,
+                "time/updates_per_second": since / seconds,
+                "time/memory_gb": memory_gb(),
+            },
+        )
+        self._row_began, self._row_step = now, step
+
+
+def evaluation_seed(seed: int, step: int, place: int) -> int:
+    """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
+    return int(np.random.SeedSequence([seed, step, place]).generate_state(1)[0]) % 2**31
+
+
+def memory_gb() -> float:
+    """The most memory that the process, and on a GPU its tensors, have held so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        held += torch.cuda.max_memory_allocated()
+    return held / 1e9
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(list(values)))

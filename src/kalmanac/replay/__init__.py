@@ -1,0 +1,7 @@
+"""Replay: steps go in, right-padded batches of sub-trajectories come out."""
+
+from kalmanac.replay.batch import Batch, Sizes
+from kalmanac.replay.drawing import RULES, Windows
+from kalmanac.replay.replay import Replay
+
+__all__ = ["RULES", "Batch", "Replay", "Sizes", "Windows"]

@@ -1,0 +1,98 @@
+"""Which windows a batch takes: three rules, all on tensors of fixed shape and without a host read.
+
+With L the transitions of an episode and T those of a window:
+
+- `episodes`: an episode uniformly; all of it if L ≤ T, else the part inside [o, o + T) with o
+  uniform over −(T−1) … L−1. Each step of a long episode, first and last included, is in T of
+  those L+T−1 windows.
+- `starts`: uniform over all starts 0 … max(L−T, 0) of all episodes.
+- `transitions`: uniform over all steps as starts; the window is cut at the episode's end.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kalmanac.replay.episodes import LENGTH, Table
+
+
+class Windows(NamedTuple):
+    """Stretches of stored episodes, each (B,) int64. Burn-in steps are the first `burn_in` of
+    `steps`."""
+
+    stream: Tensor
+    first: Tensor  # the position of the first token, burn-in included
+    steps: Tensor  # transitions, burn-in included: steps + 1 tokens
+    burn_in: Tensor  # transitions that only warm the encoder up
+    before: Tensor  # stored transitions of the episode before the first token
+
+
+class Cut(NamedTuple):
+    """Transitions start … stop−1 of the episode in a slot, each (B,) int64."""
+
+    slot: Tensor
+    start: Tensor
+    stop: Tensor
+
+
+def draw(
+    table: Table, batch: int, context: int, *, rule: str, burn_in: int, generator: torch.Generator
+) -> Windows:
+    """Draw B windows of up to T = context transitions with replacement.
+
+    Each is extended to the left by up to `burn_in` stored steps.
+    """
+    cut = RULES[rule](table, batch, context, generator)
+    stream, first, _ = table.entries.index_select(1, cut.slot)
+    warm = cut.start.clamp(max=burn_in)
+    before = cut.start - warm
+    return Windows(stream, first + before, cut.stop - before, warm, before)
+
+
+def _episodes(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
+    which, where = _uniform(table, (2, batch), generator)
+    slot = (which * table.episodes).long()
+    length = table.entries[LENGTH].index_select(0, slot)
+    long = length > context
+    offset = (where * (length + (context - 1))).long() - (context - 1)
+    start = (offset * long).clamp(min=0)
+    stop = torch.where(long, torch.minimum(offset + context, length), length)
+    return Cut(slot, start, stop)
+
+
+def _starts(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
+    length = table.entries[LENGTH]
+    starts = ((length - context).clamp(min=0) + 1) * (length > 0)
+    return _one_of(starts, table, batch, context, generator)
+
+
+def _transitions(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
+    return _one_of(table.entries[LENGTH], table, batch, context, generator)
+
+
+def _one_of(
+    starts: Tensor, table: Table, batch: int, context: int, generator: torch.Generator
+) -> Cut:
+    """Uniform over the first `starts` (slots,) steps of every episode."""
+    ends = starts.cumsum(0)
+    (where,) = _uniform(table, (1, batch), generator)
+    pick = (where * ends[-1]).long()
+    slot = torch.searchsorted(ends, pick, right=True)
+    start = pick - (ends - starts).index_select(0, slot)
+    length = table.entries[LENGTH].index_select(0, slot)
+    return Cut(slot, start, torch.minimum(start + context, length))
+
+
+def _uniform(table: Table, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Numbers in [0, 1) with 53 random bits: a product with a count below 2⁵³ stays below it."""
+    numbers = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return numbers.to(table.entries.device)
+
+
+RULES: dict[str, Callable[[Table, int, int, torch.Generator], Cut]] = {
+    "episodes": _episodes,
+    "starts": _starts,
+    "transitions": _transitions,
+}

@@ -1,0 +1,152 @@
+"""Checks on what enters a replay: one clear error that names the argument and the stream.
+
+Everything is checked before anything is stored, so that a refused call changes nothing.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from kalmanac.replay.batch import Sizes
+
+Values = Tensor | ArrayLike
+Indices = NDArray[np.int64]
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """O and A are at least 1, S at least 0."""
+    for name, value, least in (
+        ("observation", sizes.observation, 1),
+        ("action", sizes.action, 1),
+        ("privileged", sizes.privileged, 0),
+    ):
+        whole_number(f"sizes.{name}", value, least)
+
+
+def whole_number(name: str, value: int, least: int) -> None:
+    """An integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
+
+
+def stream_numbers(streams: Values, count: int) -> Indices:
+    """Different streams in 0 … count−1, in any order, (k,)."""
+    array = _array("streams", streams)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"streams: got shape {array.shape} of {array.dtype}, expected integers of shape (k,)"
+        )
+    numbers: Indices = array.astype(np.int64)
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= count):
+        wrong = numbers[(numbers < 0) | (numbers >= count)][0]
+        raise ValueError(f"streams: got {wrong}, expected 0 to {count - 1}")
+    if numbers.size > 1 and np.bincount(numbers).max() > 1:
+        twice = np.bincount(numbers).argmax()
+        raise ValueError(f"streams: got {twice} more than once, expected different streams")
+    return numbers
+
+
+def require(name: str, fine: NDArray[np.bool_], streams: Indices, expected: str) -> None:
+    """`fine` (k,) holds for every stream."""
+    if not fine.all():
+        raise ValueError(f"{name}: got stream {streams[~fine][0]}, expected {expected}")
+
+
+def vectors(name: str, x: Values, streams: Indices, width: int, device: torch.device) -> Tensor:
+    """Finite float32 values (k, width) on the device."""
+    tensor = _floats(name, x, (streams.size, width), device)
+    _finite(name, tensor, streams)
+    return tensor
+
+
+def rewards(x: Values, streams: Indices, device: torch.device) -> Tensor:
+    """Finite float32 values (k,) on the device."""
+    tensor = _floats("reward", x, (streams.size,), device)
+    _finite("reward", tensor, streams)
+    return tensor
+
+
+def flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
+    """Bool values (k,) on the host."""
+    array = _array(name, x)
+    if array.dtype != np.bool_ or array.shape != streams.shape:
+        raise ValueError(
+            f"{name}: got shape {array.shape} of {array.dtype}, "
+            f"expected bool of shape ({streams.size},)"
+        )
+    return array
+
+
+def actions(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> Tensor:
+    """int32 numbers (k,) in 0 … A−1 if discrete, else finite float32 (k, A), on the device."""
+    if not sizes.discrete:
+        return vectors("action", x, streams, sizes.action, device)
+    array = _array("action", x)
+    if array.dtype.kind not in "iu" or array.shape != streams.shape:
+        raise ValueError(
+            f"action: got shape {array.shape} of {array.dtype}, "
+            f"expected integers of shape ({streams.size},)"
+        )
+    outside = (array < 0) | (array >= sizes.action)
+    if outside.any():
+        raise ValueError(
+            f"action: got {array[outside][0]} in stream {streams[outside][0]}, "
+            f"expected 0 to {sizes.action - 1}"
+        )
+    return torch.from_numpy(array.astype(np.int32)).to(device)
+
+
+def token(
+    streams: Indices, sizes: Sizes, device: torch.device, observation: Values,
+    privileged: Values | None, observed: Values | None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """The fields that belong to an observation. A missing reading is stored as zeros."""
+    for name, value, wanted in (
+        ("privileged", privileged, sizes.privileged > 0),
+        ("observed", observed, sizes.observed),
+    ):
+        if (value is not None) != wanted:
+            came = "None" if value is None else "values"
+            raise ValueError(
+                f"{name}: got {came}, expected {'values' if wanted else 'None'}, as the sizes say"
+            )
+    fields: dict[str, Tensor] = {}
+    readings = _floats("observation", observation, (streams.size, sizes.observation), device)
+    if observed is not None:
+        fields["observed"] = torch.from_numpy(flags("observed", observed, streams)).to(device)
+        readings = readings.masked_fill(~fields["observed"][:, None], 0)
+    _finite("observation", readings, streams)
+    fields["observation"] = readings
+    if privileged is not None:
+        fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged, device)
+    return fields
+
+
+def _array(name: str, x: Values) -> NDArray[Any]:
+    array = x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: got values of type {array.dtype}, expected numbers")
+    return array if array.flags.writeable else array.copy()  # torch warns of read-only memory
+
+
+def _floats(name: str, x: Values, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(_array(name, x))
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {shape}")
+    return tensor.to(device, torch.float32)
+
+
+def _finite(name: str, x: Tensor, streams: Indices) -> None:
+    # On the host numpy takes a quarter of torch's time for so few numbers.
+    on_host = x.device.type == "cpu"
+    if not bool(np.isfinite(x.numpy()).all() if on_host else x.isfinite().all()):
+        where = (~x.isfinite()).nonzero()[0]
+        raise ValueError(
+            f"{name}: got {x[tuple(where)].item()} in stream {streams[int(where[0])]}, "
+            "expected finite numbers"
+        )

@@ -1,0 +1,178 @@
+"""The replay: takes single steps of many streams, hands out batches of windows.
+
+Sub-trajectories are right-padded and hold T+1 observations. Windows begin with the initial belief
+and a zero previous action; the true previous action and burn-in are options.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from kalmanac.replay import drawing, gathering, incoming, layout
+from kalmanac.replay.batch import Batch, Sizes
+from kalmanac.replay.episodes import Episodes
+from kalmanac.replay.incoming import Indices, Values
+from kalmanac.replay.storage import Storage
+
+FIRST_ROWS = 256  # of each stream; doubled when needed
+
+
+class Replay:
+    """Steps of `streams` environments, the unfinished episodes included.
+
+    `capacity` bounds the transitions held (None: no bound), in equal shares for the streams. Where
+    a stream's next transition would exceed its share, its oldest episode leaves as a whole. An
+    open episode longer than the share keeps its newest transitions, and is from then on an
+    episode that begins where they begin: its first token has no previous action.
+    """
+
+    def __init__(
+        self, sizes: Sizes, streams: int, *, capacity: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:  # fmt: skip
+        incoming.check_sizes(sizes)
+        incoming.whole_number("streams", streams, 1)
+        if capacity is not None:
+            incoming.whole_number("capacity", capacity, streams)
+        self.sizes, self.streams, self.capacity = sizes, streams, capacity
+        self.device = torch.device(device)
+        share = None if capacity is None else capacity // streams
+        # Length-1 episodes fill two rows a transition, and an open one its first observation.
+        self._most_rows = None if share is None else 2 * share + 1
+        rows = FIRST_ROWS if self._most_rows is None else min(FIRST_ROWS, self._most_rows)
+        self._storage = Storage(sizes, streams, rows, self.device)
+        self._episodes = Episodes(streams, share, rows, self.device)
+
+    @property
+    def steps(self) -> int:
+        """Transitions held."""
+        return int(self._episodes.held.sum())
+
+    @property
+    def episodes(self) -> int:
+        """Episodes held; an open one counts from its first transition on."""
+        return self._episodes.count
+
+    def begin(
+        self, streams: Values, observation: Values, privileged: Values | None = None,
+        observed: Values | None = None,
+    ) -> None:  # fmt: skip
+        """First observations (k, O) of new episodes of the streams (k,)."""
+        at = incoming.stream_numbers(streams, self.streams)
+        incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
+        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        self._make_rows(at)
+        self._storage.write(self._storage.index(at, self._episodes.head[at]), **token)
+        self._episodes.begin(at)
+
+    def add(
+        self, streams: Values, action: Values, reward: Values, terminated: Values,
+        truncated: Values, observation: Values, privileged: Values | None = None,
+        observed: Values | None = None,
+    ) -> None:  # fmt: skip
+        """One transition in each of the streams (k,), with the observation it led to.
+
+        The episode ends where `terminated` or `truncated`: the observation is then its last.
+        """
+        at = incoming.stream_numbers(streams, self.streams)
+        incoming.require("add", self._episodes.open[at], at, "an open episode there: begin() one")
+        ends = incoming.flags("terminated", terminated, at)
+        stops = incoming.flags("truncated", truncated, at)
+        actions = incoming.actions(action, at, self.sizes, self.device)
+        rewards = incoming.rewards(reward, at, self.device)
+        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        self._episodes.make_room(at)
+        self._make_rows(at)
+        head = self._episodes.head[at]
+        ended = torch.from_numpy(ends).to(self.device)
+        self._storage.write(
+            self._storage.index(at, head - 1), action=actions, reward=rewards, terminated=ended
+        )
+        self._storage.write(self._storage.index(at, head), **token)
+        self._episodes.extend(at)
+        self._episodes.close(at[ends | stops])
+
+    def close(self, streams: Values | None = None) -> None:
+        """End the open episodes of these streams, or of all, as truncated.
+
+        For those whose environment was lost. Streams without an open episode stay as they are.
+        """
+        if streams is None:
+            streams = np.flatnonzero(self._episodes.open)
+        self._episodes.close(incoming.stream_numbers(streams, self.streams))
+
+    def sample(
+        self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
+        burn_in: int = 0, true_previous_action: bool = False, packed: bool = False,
+    ) -> Batch:  # fmt: skip
+        """`batch` windows of up to `context` transitions, drawn by a rule of `RULES`.
+
+        Each window is extended to the left by up to `burn_in` stored steps, which are not `valid`.
+        Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
+        as fit, there are as few of them as needed, and columns that none uses are left out.
+        """
+        windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
+        return self.gather(
+            windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
+        )
+
+    def draw(
+        self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
+        burn_in: int = 0,
+    ) -> drawing.Windows:  # fmt: skip
+        """Choose windows. They are good until the next `add` or `close`."""
+        incoming.whole_number("batch", batch, 1)
+        incoming.whole_number("context", context, 1)
+        incoming.whole_number("burn_in", burn_in, 0)
+        if rule not in drawing.RULES:
+            raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(drawing.RULES)}")
+        if self._episodes.count == 0:
+            raise ValueError("replay: got no transitions yet, expected at least one to draw from")
+        return drawing.draw(
+            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
+        )
+
+    def gather(
+        self, windows: drawing.Windows, most: int, *, true_previous_action: bool = False,
+        packed: bool = False,
+    ) -> Batch:  # fmt: skip
+        """Read windows of up to `most` transitions. Only packed ones need the host."""
+        places = (layout.packed if packed else layout.one_a_row)(windows, self._storage, most + 1)
+        return gathering.gather(
+            places, windows, self._storage, true_previous_action=true_previous_action
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all steps and of the bookkeeping, on the host, as tensors and plain data."""
+        used = min(self._storage.rows, int(self._episodes.head.max()))
+        return {
+            "sizes": self.sizes._asdict(),
+            "streams": self.streams,
+            "capacity": self.capacity,
+            "rows": self._storage.rows,
+            "storage": self._storage.state(used),
+            "episodes": self._episodes.state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become the replay that `state` was taken from; what comes next comes bit for bit."""
+        for name, own in (
+            ("sizes", self.sizes._asdict()),
+            ("streams", self.streams),
+            ("capacity", self.capacity),
+        ):
+            if state[name] != own:
+                raise ValueError(f"{name}: got {state[name]}, expected {own}")
+        self._storage.load(state["rows"], state["storage"])
+        self._episodes.load(state["rows"], state["episodes"])
+
+    def _make_rows(self, streams: Indices) -> None:
+        needed, rows = self._episodes.rows_needed(streams), self._storage.rows
+        if needed <= rows:
+            return
+        while rows < needed:
+            rows *= 2
+        rows = rows if self._most_rows is None else min(rows, self._most_rows)
+        self._storage.grow(rows, self._episodes.head)
+        self._episodes.index_rows(rows)

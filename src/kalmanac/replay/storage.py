@@ -1,0 +1,95 @@
+"""Where the steps lie: one row per observation, with the action, reward and end that followed.
+
+Rows of a stream form a ring: position p, counted from the stream's first row ever, lies in row
+p mod `rows`. Streams lie one after another, and behind the last of them one row stays zero: a
+padded place of a batch is a place that reads that row.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kalmanac.replay.batch import Sizes
+from kalmanac.replay.incoming import Indices
+
+
+class Storage:
+    """Tensors (streams · rows + 1, …) by field, on one device."""
+
+    def __init__(self, sizes: Sizes, streams: int, rows: int, device: torch.device) -> None:
+        self.sizes, self.streams, self.rows, self.device = sizes, streams, rows, device
+        self.fields = self._empty(rows)
+        # One-hot codes; the number A, which stands in the zero row, has the code zero.
+        self.codes = torch.eye(sizes.action + 1, sizes.action, device=device)
+
+    @property
+    def nothing(self) -> int:
+        """The row that stays zero."""
+        return self.streams * self.rows
+
+    def index(self, streams: Indices, positions: Indices) -> Tensor:
+        """Rows of these positions, on the device."""
+        return torch.from_numpy(streams * self.rows + positions % self.rows).to(self.device)
+
+    def write(self, at: Tensor, **values: Tensor) -> None:
+        """Store one value a field in each of the rows `at` (k,)."""
+        for name, value in values.items():
+            self.fields[name].index_copy_(0, at, value)
+
+    def read(self, name: str, at: Tensor) -> Tensor:
+        """A field at rows `at` of any shape, in that shape."""
+        field = self.fields[name]
+        return field.index_select(0, at.reshape(-1)).view(*at.shape, *field.shape[1:])
+
+    def read_actions(self, at: Tensor) -> Tensor:
+        """Actions as vectors (…, A)."""
+        found = self.read("action", at)
+        if not self.sizes.discrete:
+            return found
+        return self.codes.index_select(0, found.reshape(-1)).view(*at.shape, self.sizes.action)
+
+    def grow(self, rows: int, heads: Indices) -> None:
+        """More rows for each stream. `heads` (streams,): the position after each stream's last."""
+        positions = heads[:, None] - self.rows + np.arange(self.rows)
+        streams = np.arange(self.streams)[:, None]
+        source = self.index(streams, positions).reshape(-1)
+        grown = self._empty(rows)
+        self.rows = rows
+        target = self.index(streams, positions).reshape(-1)
+        for name, field in self.fields.items():
+            grown[name].index_copy_(0, target, field.index_select(0, source))
+        self.fields = grown
+
+    def state(self, used: int) -> dict[str, Tensor]:
+        """Copies of the first `used` rows of every stream, (streams, used, …), on the host."""
+        return {
+            name: field[:-1].unflatten(0, (self.streams, self.rows))[:, :used].cpu().clone()
+            for name, field in self.fields.items()
+        }
+
+    def load(self, rows: int, state: dict[str, Tensor]) -> None:
+        """Take over rows that `state` handed out."""
+        self.rows, self.fields = rows, self._empty(rows)
+        for name, field in self.fields.items():
+            places = field[:-1].unflatten(0, (self.streams, rows))
+            places[:, : state[name].shape[1]] = state[name].to(self.device)
+
+    def _empty(self, rows: int) -> dict[str, Tensor]:
+        sizes, length = self.sizes, self.streams * rows + 1
+
+        def zeros(*width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros((length, *width), dtype=dtype, device=self.device)
+
+        fields = {
+            "observation": zeros(sizes.observation),
+            "action": zeros(dtype=torch.int32) if sizes.discrete else zeros(sizes.action),
+            "reward": zeros(),
+            "terminated": zeros(dtype=torch.bool),
+        }
+        if sizes.discrete:
+            fields["action"][-1] = sizes.action
+        if sizes.privileged:
+            fields["privileged"] = zeros(sizes.privileged)
+        if sizes.observed:
+            fields["observed"] = zeros(dtype=torch.bool)
+        return fields

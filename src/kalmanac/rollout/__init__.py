@@ -1,0 +1,18 @@
+"""Environments × policy → steps: autoreset, the collection of transitions, evaluation episodes."""
+
+from kalmanac.rollout.collector import Collected, Collector
+from kalmanac.rollout.evaluation import Evaluation, PredictingModel, evaluate_policy
+from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams, as_vector, autoreset_mode
+
+__all__ = [
+    "Arrival",
+    "Collected",
+    "Collector",
+    "Episode",
+    "EpisodeStreams",
+    "Evaluation",
+    "PredictingModel",
+    "as_vector",
+    "autoreset_mode",
+    "evaluate_policy",
+]

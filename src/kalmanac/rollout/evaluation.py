@@ -1,0 +1,83 @@
+"""Evaluation episodes: an unbiased sample of a policy's returns, whatever the episodes' lengths."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kalmanac.rollout.vectors import Environment, Episode, EpisodeStreams, as_vector
+
+
+class PredictingModel(Protocol):
+    """Anything with SB3's `predict`."""
+
+    def predict(
+        self, observation: Any, state: Any = None,
+        episode_start: NDArray[np.bool_] | None = None, deterministic: bool = False,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Actions for a batch of observations, and the state to pass in next time."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The episodes of an evaluation, environment by environment in order of time."""
+
+    returns: NDArray[np.float64]  # (k,), undiscounted
+    lengths: NDArray[np.int64]  # (k,)
+    wins: NDArray[np.bool_] | None = None  # (k,); None where the environment's info has no "win"
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean return."""
+        return float(self.returns.mean())
+
+    @property
+    def std_reward(self) -> float:
+        """Standard deviation of the returns over episodes."""
+        return float(self.returns.std())
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of steps."""
+        return float(self.lengths.mean())
+
+    @property
+    def win_rate(self) -> float | None:
+        """Share of episodes won; None where winning is not defined."""
+        return None if self.wins is None else float(self.wins.mean())
+
+
+def evaluate_policy(
+    model: PredictingModel, env: Environment, n_eval_episodes: int = 10, *,
+    deterministic: bool = True, seed: int | None = None,
+) -> Evaluation:  # fmt: skip
+    """Run `n_eval_episodes` episodes of `model` in `env`, from a reset with `seed`.
+
+    Each environment of a vector plays a number of episodes fixed beforehand. Taking the first that
+    finish instead would favour short episodes.
+    """
+    if n_eval_episodes < 1:
+        raise ValueError(f"n_eval_episodes: got {n_eval_episodes}, expected at least 1")
+    streams = EpisodeStreams(as_vector(env))
+    n = streams.num_envs
+    quota = [(n_eval_episodes + n - 1 - i) // n for i in range(n)]
+    played: list[list[Episode]] = [[] for _ in range(n)]
+    observation, _ = streams.reset(seed)
+    starts, state = np.ones(n, dtype=np.bool_), None
+    while any(len(mine) < due for mine, due in zip(played, quota, strict=True)):
+        actions, state = model.predict(
+            observation, state=state, episode_start=starts, deterministic=deterministic
+        )
+        arrival = streams.step(actions)
+        observation, starts = arrival.observation, arrival.begun
+        for episode in arrival.episodes:
+            if len(played[episode.stream]) < quota[episode.stream]:
+                played[episode.stream].append(episode)
+    episodes = [episode for mine in played for episode in mine]
+    won = [episode.info.get("win") for episode in episodes]
+    return Evaluation(
+        np.array([episode.total_reward for episode in episodes]),
+        np.array([episode.length for episode in episodes]),
+        None if any(win is None for win in won) else np.array(won, dtype=np.bool_),
+    )

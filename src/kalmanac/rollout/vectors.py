@@ -1,0 +1,148 @@
+"""A vector environment as independent streams of episodes, whichever way it resets itself.
+
+Gymnasium's vector environments start a new episode by themselves, in one of two ways:
+
+- SAME_STEP: the step that ends an episode returns the next one's first observation; the last one
+  stands in `infos["final_obs"]`, its info in `infos["final_info"]`.
+- NEXT_STEP: that step returns the last observation; the step after it ignores its action, gives
+  reward 0 and returns the first observation. It is no transition.
+
+`EpisodeStreams` hides the difference, so that nobody else has to know of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode: undiscounted return, number of transitions, and the last step's info."""
+
+    total_reward: float
+    length: int
+    terminated: bool  # False: truncated
+    stream: int  # which environment
+    info: Mapping[str, Any]
+
+
+class Arrival(NamedTuple):
+    """Where a vector step led. Rows are the n environments."""
+
+    stepped: NDArray[np.bool_]  # the action was taken; False on NEXT_STEP's reset step
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    observation: Any  # to act on next, as the environment gives it
+    begun: NDArray[np.bool_]  # `observation` is the first of an episode
+    infos: Mapping[str, Any]  # belong to `observation`
+    ended_rows: NDArray[np.int64]  # (k,) rows whose last observation is not in `observation`
+    ended_observations: list[Any]  # (k) those last observations
+    ended_infos: Mapping[str, Any]  # the infos of last steps, indexed by row
+    episodes: list[Episode]  # those that this step finished
+
+
+def as_vector(env: Environment) -> VectorEnv[Any, Any, Any]:
+    """`env`, or a vector of one (SAME_STEP) where it is a single environment."""
+    if isinstance(env, VectorEnv):
+        autoreset_mode(env)
+        return env
+    if isinstance(env, gymnasium.Env):
+        return SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
+    raise TypeError(
+        f"env: got {type(env).__name__}, expected a gymnasium.Env or a gymnasium.vector.VectorEnv"
+    )
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """How `env` resets itself, as its metadata say; other ways than the two known are refused."""
+    stated = (env.metadata or {}).get("autoreset_mode")
+    if stated not in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        raise ValueError(
+            f'env.metadata["autoreset_mode"]: got {stated}, '
+            "expected AutoresetMode.SAME_STEP or AutoresetMode.NEXT_STEP"
+        )
+    return stated
+
+
+class EpisodeStreams:
+    """Steps a vector environment and keeps account of the n episodes under way."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.env = env
+        self.mode = autoreset_mode(env)
+        self._over = np.zeros(env.num_envs, dtype=np.bool_)  # NEXT_STEP: will reset
+        self._reward = np.zeros(env.num_envs)
+        self._length = np.zeros(env.num_envs, dtype=np.int64)
+
+    @property
+    def num_envs(self) -> int:
+        """n, the number of environments."""
+        return self.env.num_envs
+
+    def reset(self, seed: int | None = None) -> tuple[Any, Mapping[str, Any]]:
+        """Begin n episodes: their first observations, and infos."""
+        observation, infos = self.env.reset(seed=seed)
+        self._over[:] = False
+        self._reward[:], self._length[:] = 0.0, 0
+        return observation, infos
+
+    def step(self, actions: Any) -> Arrival:
+        """Take one vector step with what the environment calls actions."""
+        observation, reward, terminated, truncated, infos = self.env.step(actions)
+        stepped = ~self._over
+        terminated = np.asarray(terminated, dtype=np.bool_) & stepped
+        truncated = np.asarray(truncated, dtype=np.bool_) & stepped
+        reward = np.where(stepped, np.asarray(reward, dtype=np.float64), 0.0)
+        self._reward += reward
+        self._length += stepped
+
+        ended = terminated | truncated
+        rows = np.flatnonzero(ended)
+        if self.mode is AutoresetMode.SAME_STEP:
+            begun, moved = ended, rows
+            last = self._final_observations(rows, infos) if len(rows) else []
+            last_infos = infos.get("final_info", {})
+        else:
+            begun, moved, last, last_infos = self._over, rows[:0], [], infos
+            self._over = ended
+        episodes = [
+            Episode(
+                float(self._reward[i]), int(self._length[i]), bool(terminated[i]), int(i),
+                _row(last_infos, int(i)),
+            )
+            for i in rows
+        ]  # fmt: skip
+        self._reward[rows], self._length[rows] = 0.0, 0
+        return Arrival(
+            stepped, reward, terminated, truncated, observation, begun, infos, moved, last,
+            last_infos, episodes,
+        )  # fmt: skip
+
+    def _final_observations(self, rows: NDArray[np.int64], infos: Mapping[str, Any]) -> list[Any]:
+        """The last observations of the episodes that ended."""
+        if "final_obs" not in infos:
+            raise ValueError(
+                'infos["final_obs"]: got none at the end of an episode, expected the last '
+                f"observation, as AutoresetMode.SAME_STEP promises ({self.env})"
+            )
+        return [infos["final_obs"][i] for i in rows]
+
+
+def _row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """The info of one environment out of a vector environment's infos."""
+    info: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_") or key in ("final_obs", "final_info"):
+            continue
+        present = infos.get(f"_{key}")
+        if present is None or present[row]:
+            info[key] = _row(value, row) if isinstance(value, Mapping) else value[row]
+    return info

@@ -1,0 +1,212 @@
+"""The run folder: the only place where training and reporting meet. This room owns its format.
+
+    experiment.json     what was run: every setting, enough to run it again
+    metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
+    timing.jsonl        rows like these for what a clock or the machine decides
+    summary.json        how far the run came, the best and the last evaluation
+    best.safetensors    the model at the best evaluation
+    last.safetensors    the model at the last evaluation, or where the run ended
+    events/             the same numbers for TensorBoard, unless switched off
+
+Reading needs neither torch nor TensorBoard.
+"""
+
+import importlib.util
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
+METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
+EVENTS = "events"
+MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
+
+Row = dict[str, float | int | None]
+
+
+class FolderTakenError(ValueError):
+    """The folder holds a run already."""
+
+
+class RunFolder:
+    """Writes one run. Rows reach the disk at once; whole files are replaced in one step.
+
+    Args:
+        path: the folder; made where it is missing.
+        experiment: what is run, as plain data.
+        overwrite: start over where the folder holds this very experiment. Another one's folder
+            is refused in any case.
+        events: also write TensorBoard events (imported with the first row).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        experiment: Mapping[str, Any],
+        *,
+        overwrite: bool = False,
+        events: bool = True,
+    ) -> None:
+        self.path = Path(path)
+        refuse_taken(self.path, experiment, overwrite=overwrite)
+        if events and importlib.util.find_spec("tensorboard") is None:
+            raise ModuleNotFoundError(
+                "events: tensorboard is not installed; install it, or switch events off"
+            )
+        self._writer: Any = None
+        self._events = events
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._clear()
+        self._write_json(EXPERIMENT, experiment)
+        self._files: dict[str, IO[str]] = {
+            name: (self.path / name).open("w", encoding="utf-8") for name in (METRICS, TIMING)
+        }
+        self._summary: dict[str, Any] = {}
+        self.summarize(status="running", step=0)
+
+    def log(self, step: int, values: Mapping[str, float | int]) -> None:
+        """One row of metrics.jsonl: nothing in it may depend on a clock."""
+        self._row(METRICS, step, values)
+
+    def log_time(self, step: int, values: Mapping[str, float | int]) -> None:
+        """One row of timing.jsonl."""
+        self._row(TIMING, step, values)
+
+    def summarize(self, **values: Any) -> None:
+        """Change values of summary.json; the others stay."""
+        self._summary.update(values)
+        self._write_json(SUMMARY, self._summary)
+
+    @contextmanager
+    def replacing(self, name: str) -> Iterator[Path]:
+        """A path to write to, which becomes the file `name` only if the block ends well."""
+        final = self.path / name
+        unfinished = final.with_name(f"{final.stem}.unfinished{final.suffix}")
+        try:
+            yield unfinished
+            unfinished.replace(final)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close all files; writing on is an error."""
+        for file in self._files.values():
+            file.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
+        row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
+        self._files[name].write(json.dumps(row, allow_nan=False) + "\n")
+        self._files[name].flush()
+        if self._events:
+            if self._writer is None:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS))
+            for key, value in values.items():
+                self._writer.add_scalar(key, value, step)
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        with self.replacing(name) as path:
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    def _clear(self) -> None:
+        """Only what an earlier start of the same experiment left; other files stay."""
+        for name in (METRICS, TIMING, SUMMARY, *MODELS.values()):
+            (self.path / name).unlink(missing_ok=True)
+        for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
+            file.unlink()
+
+
+def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Raise `FolderTakenError` unless a run of `experiment` may be written to `path`."""
+    if path.exists() and not path.is_dir():
+        raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
+    if not is_run(path):
+        return
+    if read_experiment(path) != json.loads(json.dumps(experiment)):
+        raise FolderTakenError(
+            f"folder: got {path}, which holds another experiment, expected a new folder"
+        )
+    if not overwrite:
+        found = read_summary(path)
+        raise FolderTakenError(
+            f"folder: got {path}, which holds this experiment already "
+            f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
+            "expected a new folder, or overwrite to start over"
+        )
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds a run."""
+    return (Path(path) / EXPERIMENT).is_file()
+
+
+def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What was run. FileNotFoundError in one line where `path` is no run folder."""
+    if not is_run(path):
+        raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
+    return json.loads((Path(path) / EXPERIMENT).read_text(encoding="utf-8"))
+
+
+def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """How far the run came; empty where it has not begun."""
+    file = Path(path) / SUMMARY
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
+    """All rows of metrics.jsonl, in order."""
+    return _read_rows(Path(path) / METRICS)
+
+
+def read_timing(path: str | os.PathLike[str]) -> list[Row]:
+    """All rows of timing.jsonl, in order."""
+    return _read_rows(Path(path) / TIMING)
+
+
+def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
+    """Steps and values of one key; a null, which stands for a number that is not finite, is NaN."""
+    found = [(row["step"], row[key]) for row in rows if key in row]
+    steps = [int(step) for step, _ in found if step is not None]
+    return steps, [math.nan if value is None else float(value) for _, value in found]
+
+
+def _read_rows(file: Path) -> list[Row]:
+    """A last line without its end is what a killed run leaves: it is not read."""
+    if not file.is_file():
+        return []
+    *lines, _ = file.read_text(encoding="utf-8").split("\n")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            raise ValueError(
+                f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
+            ) from None
+    return rows
+
+
+def _finite(key: str, value: float | int) -> float | int | None:
+    """JSON knows neither NaN nor infinity."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{key}: got {type(value).__name__}, expected a number")
+    return value if math.isfinite(value) else None

@@ -1,0 +1,21 @@
+"""RecurrentSAC: learn, predict, save and load, under the names that users of SB3 know."""
+
+from kalmanac.sac.acting import PolicyState
+from kalmanac.sac.callbacks import Callback, Callbacks, EvalCallback
+from kalmanac.sac.normaliser import Normaliser
+from kalmanac.sac.progress import ProgressBar
+from kalmanac.sac.recurrent_sac import RecurrentSAC
+from kalmanac.sac.session import Session
+from kalmanac.sac.settings import TrainingSettings
+
+__all__ = [
+    "Callback",
+    "Callbacks",
+    "EvalCallback",
+    "Normaliser",
+    "PolicyState",
+    "ProgressBar",
+    "RecurrentSAC",
+    "Session",
+    "TrainingSettings",
+]

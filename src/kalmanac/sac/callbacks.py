@@ -1,0 +1,126 @@
+"""Callbacks: how metrics, evaluations and early ends reach or leave the training loop."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from kalmanac.rollout import Episode, Evaluation, as_vector, evaluate_policy
+from kalmanac.rollout.vectors import Environment
+
+if TYPE_CHECKING:
+    from kalmanac.sac.recurrent_sac import RecurrentSAC
+
+
+class Callback:
+    """Does nothing; override what you need."""
+
+    def on_start(self, model: "RecurrentSAC") -> None:
+        """Before the first step."""
+
+    def on_episode(self, model: "RecurrentSAC", episode: Episode) -> None:
+        """After the step that finished this training episode."""
+
+    def on_update(self, model: "RecurrentSAC", metrics: Mapping[str, Tensor]) -> None:
+        """After an update. 0-d tensors on the model's device: reading one waits for the device."""
+
+    def on_step(self, model: "RecurrentSAC") -> bool | None:
+        """After a vector step and its updates. False ends the training."""
+
+    def on_end(self, model: "RecurrentSAC") -> None:
+        """After the last step, also if an error ended the training."""
+
+
+class Callbacks(Callback):
+    """Several callbacks, called in order."""
+
+    def __init__(self, callbacks: Callback | Iterable[Callback] | None = None) -> None:
+        if isinstance(callbacks, Callback):
+            callbacks = [callbacks]
+        self.members = list(callbacks or ())
+        for member in self.members:
+            if not isinstance(member, Callback):
+                raise TypeError(f"callback: got {type(member).__name__}, expected a Callback")
+
+    def on_start(self, model: "RecurrentSAC") -> None:
+        """See `Callback`."""
+        for member in self.members:
+            member.on_start(model)
+
+    def on_episode(self, model: "RecurrentSAC", episode: Episode) -> None:
+        """See `Callback`."""
+        for member in self.members:
+            member.on_episode(model, episode)
+
+    def on_update(self, model: "RecurrentSAC", metrics: Mapping[str, Tensor]) -> None:
+        """See `Callback`."""
+        for member in self.members:
+            member.on_update(model, metrics)
+
+    def on_step(self, model: "RecurrentSAC") -> bool:
+        """False if any of them says so; all are asked."""
+        answers = [member.on_step(model) for member in self.members]
+        return False not in answers
+
+    def on_end(self, model: "RecurrentSAC") -> None:
+        """See `Callback`."""
+        for member in self.members:
+            member.on_end(model)
+
+
+class EvalCallback(Callback):
+    """Evaluates whenever another `every` environment steps are done.
+
+    Args:
+        env: where to evaluate; not the environment of the training.
+        every: environment steps between evaluations.
+        episodes: episodes per evaluation.
+        deterministic: without exploration.
+        seed: of the episodes, together with the step; None takes the model's.
+        report: called with the step and the evaluation.
+        best_path: where the model with the best mean return so far is saved.
+
+    `evaluations` holds all of them as (step, evaluation).
+    """
+
+    def __init__(
+        self, env: Environment, *, every: int = 10_000, episodes: int = 16,
+        deterministic: bool = True, seed: int | None = None,
+        report: Callable[[int, Evaluation], None] | None = None,
+        best_path: str | os.PathLike[str] | None = None,
+    ) -> None:  # fmt: skip
+        if every < 1:
+            raise ValueError(f"every: got {every}, expected at least 1")
+        self.env = as_vector(env)
+        self.every, self.episodes, self.deterministic = every, episodes, deterministic
+        self.seed, self.report, self.best_path = seed, report, best_path
+        self.evaluations: list[tuple[int, Evaluation]] = []
+        self.best = -np.inf
+        self._next = every
+
+    def on_start(self, model: "RecurrentSAC") -> None:
+        """Count from where the model stands."""
+        if model.env is not None and model.env.unwrapped is self.env.unwrapped:
+            raise ValueError("env: got the environment of the training, expected one of its own")
+        self._next = (model.num_timesteps // self.every + 1) * self.every
+
+    def on_step(self, model: "RecurrentSAC") -> None:
+        """Evaluate if it is time."""
+        step = model.num_timesteps
+        if step < self._next:
+            return
+        self._next = (step // self.every + 1) * self.every
+        words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, step])
+        found = evaluate_policy(
+            model, self.env, self.episodes, deterministic=self.deterministic,
+            seed=int(words.generate_state(1)[0]) % 2**31,
+        )  # fmt: skip
+        self.evaluations.append((step, found))
+        if self.report is not None:
+            self.report(step, found)
+        if found.mean_reward > self.best:
+            self.best = found.mean_reward
+            if self.best_path is not None:
+                model.save(self.best_path)

@@ -1,0 +1,81 @@
+"""Observations brought to zero mean and unit variance, with statistics gathered on the way."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kalmanac.replay import Batch
+
+EPSILON = 1e-8  # added to the variance: a feature that never changes stays 0
+
+
+class Normaliser:
+    """(x − mean) / √(variance + ε), clipped to ±`clip`, over all encoded observations collected.
+
+    Only collection updates it. The replay keeps raw observations, which are normalised when they
+    are drawn, so that old and new ones are always seen on the same scale. The privileged
+    observation is left as it is.
+    """
+
+    def __init__(self, size: int, *, clip: float = 10.0) -> None:
+        if clip <= 0:
+            raise ValueError(f"clip: got {clip}, expected a positive number")
+        self.clip = clip
+        self.count = 0
+        self.mean = np.zeros(size)  # (O,) float64
+        self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
+
+    def update(self, observation: NDArray[np.float32]) -> None:
+        """Take in n more observations (n, O), by the pairwise update of Chan et al. (1979)."""
+        n = len(observation)
+        if n == 0:
+            return
+        new = observation.astype(np.float64)
+        mean = new.mean(0)
+        total = self.count + n
+        shift = mean - self.mean
+        self.squares += ((new - mean) ** 2).sum(0) + shift**2 * (self.count * n / total)
+        self.mean += shift * (n / total)
+        self.count = total
+
+    @property
+    def variance(self) -> NDArray[np.float64]:
+        """(O,); 1 before the first observation."""
+        return self.squares / self.count if self.count else np.ones_like(self.squares)
+
+    def __call__(self, observation: Tensor) -> Tensor:
+        """Normalised observations (…, O), float32, on the device they came from."""
+        mean, scale = self._on(observation.device)
+        return ((observation - mean) * scale).clamp(-self.clip, self.clip)
+
+    def batch(self, batch: Batch) -> Batch:
+        """`batch` with normalised observations; a missing reading stays all zeros."""
+        observation = self(batch.observation)
+        if batch.observed is not None:
+            observation = observation.masked_fill(~batch.observed[..., None], 0)
+        return batch._replace(observation=observation)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Statistics as tensors and plain numbers."""
+        return {
+            "clip": self.clip,
+            "count": self.count,
+            "mean": torch.from_numpy(self.mean.copy()),
+            "squares": torch.from_numpy(self.squares.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` gave."""
+        self.clip, self.count = state["clip"], state["count"]
+        self.mean = state["mean"].cpu().numpy().copy()
+        self.squares = state["squares"].cpu().numpy().copy()
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        scale = 1.0 / np.sqrt(self.variance + EPSILON)
+        return (
+            torch.as_tensor(self.mean, dtype=torch.float32).to(device),
+            torch.as_tensor(scale, dtype=torch.float32).to(device),
+        )

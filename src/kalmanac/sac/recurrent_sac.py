@@ -1,0 +1,257 @@
+"""RecurrentSAC: soft actor-critic for partial observability, used like an algorithm of SB3."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
+
+from kalmanac.agent import AgentSettings, Learner, Metrics
+from kalmanac.replay import Replay
+from kalmanac.rollout import as_vector
+from kalmanac.rollout.vectors import Environment
+from kalmanac.sac.acting import Policy, PolicyState
+from kalmanac.sac.callbacks import Callback, Callbacks
+from kalmanac.sac.model_file import read_model, write_model
+from kalmanac.sac.normaliser import Normaliser
+from kalmanac.sac.problem import Problem
+from kalmanac.sac.progress import ProgressBar
+from kalmanac.sac.session import Session
+from kalmanac.sac.settings import Drawing, TrainingSettings, choose_device
+from kalmanac.sac.training import Training
+
+
+class RecurrentSAC:
+    """An agent that remembers, for discrete and continuous actions.
+
+        model = RecurrentSAC("vssm+kf", env)
+        model.learn(100_000)
+        session = model.session()
+        action = session.act(observation)
+
+    Args:
+        encoder: how the agent remembers, a name of `kalmanac.encoders.ENCODERS`.
+        env: a Gymnasium environment, or a vector of them. Without one, the agent comes to be with
+            the first `set_env`.
+        seed: decides all randomness; None draws one, which `seed` then holds.
+        device: where the networks and the replay live; "auto" is CUDA where it is available.
+        others: see `AgentSettings` and `TrainingSettings`.
+    """
+
+    def __init__(
+        self, encoder: str = "vssm+kf", env: Environment | None = None, *,
+        learning_rate: float = 3e-4, buffer_size: int | None = None, learning_starts: int = 5000,
+        batch_size: int = 32, context_length: int = 64, tau: float = 0.005, gamma: float = 0.99,
+        ent_coef: float | Literal["auto"] = "auto",
+        target_entropy: float | Literal["auto"] = "auto", update_to_data: float = 1.0,
+        drawing: Drawing = "episodes", burn_in: int = 0,
+        actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
+        embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
+        normalize_observations: bool = False, privileged_critic: bool = False,
+        true_previous_action: bool = False, previous_action: bool = True,
+        initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
+        log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
+        seed: int | None = None, device: str | torch.device = "auto",
+    ) -> None:  # fmt: skip
+        self.settings = TrainingSettings(
+            buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
+            context_length=context_length, update_to_data=update_to_data, drawing=drawing,
+            burn_in=burn_in, true_previous_action=true_previous_action,
+            normalize_observations=normalize_observations,
+        )  # fmt: skip
+        self.agent_settings = AgentSettings(
+            encoder=encoder, encoder_settings=dict(encoder_settings or {}), embedding=embedding,
+            context=context_length + burn_in, actor_hidden=tuple(actor_hidden),
+            critic_hidden=tuple(critic_hidden), head_gain=head_gain, learning_rate=learning_rate,
+            gamma=gamma, tau=tau, ent_coef=ent_coef, initial_ent_coef=initial_ent_coef,
+            target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
+            privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
+            log_std_range=log_std_range, previous_action=previous_action,
+        )  # fmt: skip
+        self.device = choose_device(device)
+        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+        self.num_timesteps = 0  # transitions, of all environments and trainings together
+        self.num_updates = 0
+        self.normaliser: Normaliser | None = None
+        self._problem: Problem | None = None
+        self._policy: Policy | None = None
+        self._training: Training | None = None
+        if env is not None:
+            self.set_env(env)
+
+    @property
+    def env(self) -> VectorEnv[Any, Any, Any] | None:
+        """The vector environment of the training."""
+        return None if self._training is None else self._training.collector.streams.env
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        return self._known()[0].observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        return self._known()[0].action_space
+
+    @property
+    def learner(self) -> Learner:
+        """The networks and their optimiser."""
+        return self._known()[1].learner
+
+    @property
+    def replay(self) -> Replay:
+        """The transitions collected."""
+        return self._attached().replay
+
+    def set_env(self, env: Environment) -> None:
+        """Train in `env` from now on; its spaces must be those of the environment before.
+
+        Episodes under way end as truncated. The number of environments may change.
+        """
+        vector = as_vector(env)
+        problem = Problem.of(vector, privileged=self.agent_settings.privileged_critic)
+        if self._problem is None:
+            self._build(problem)
+        known, policy = self._known()
+        known.require_same(problem)
+        if self._training is None:
+            self._training = Training(
+                policy, self.settings, vector, known.observations, known.actions, seed=self.seed,
+                steps_before=self.num_timesteps,
+            )  # fmt: skip
+        else:
+            self._training.change_env(vector, self.seed)
+
+    def learn(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None, *,
+        progress_bar: bool = False, log_interval: int = 1000,
+    ) -> "RecurrentSAC":  # fmt: skip
+        """Train for `total_timesteps` more environment steps, up to a whole vector step.
+
+        With `progress_bar`, a terminal shows a bar; elsewhere a line is written every
+        `log_interval` steps.
+        """
+        members = Callbacks(callback).members
+        if progress_bar:
+            members.append(ProgressBar(total_timesteps, every=log_interval))
+        for _ in self.advance(total_timesteps, members):
+            pass
+        return self
+
+    def advance(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
+    ) -> Iterator["RecurrentSAC"]:
+        """The training loop, one vector step and its updates at a time."""
+        training, callbacks = self._attached(), Callbacks(callback)
+        end = self.num_timesteps + total_timesteps
+        callbacks.on_start(self)
+        try:
+            while self.num_timesteps < end:
+                collected = training.collect()
+                self.num_timesteps += collected.transitions
+                for episode in collected.episodes:
+                    callbacks.on_episode(self, episode)
+                for _ in range(training.updates_due()):
+                    metrics = training.update(training.batch())
+                    training.updates += 1
+                    self.num_updates += 1
+                    callbacks.on_update(self, metrics)
+                goes_on = callbacks.on_step(self)
+                yield self
+                if not goes_on:
+                    break
+        finally:
+            callbacks.on_end(self)
+
+    def predict(
+        self, observation: Any, state: PolicyState | None = None,
+        episode_start: ArrayLike | None = None, deterministic: bool = False,
+    ) -> tuple[Any, PolicyState]:  # fmt: skip
+        """The action for an observation, or those for a batch (n, …), and the state behind them.
+
+        Args:
+            state: what the last call gave back; None at the start of episodes.
+            episode_start: (n,) bool, True where the observation is the first of an episode.
+            deterministic: the most likely action, or the mean one; else one drawn.
+        """
+        problem, policy = self._known()
+        batch, single = problem.batched(observation)
+        n = len(batch)
+        state = policy.start(n) if state is None else state
+        if not isinstance(state, PolicyState):
+            raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
+        if state.episodes != n:
+            raise ValueError(f"state: got one of {state.episodes} episodes, expected {n}")
+        starts = np.zeros(n, dtype=np.bool_)
+        if episode_start is not None:
+            starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
+            if len(starts) != n:
+                raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
+        encoded = problem.observations.encode(batch)
+        action, state = policy.act(encoded, state, starts, explore=not deterministic)
+        actions = problem.actions.decode(action)
+        return (actions[0] if single else actions), state
+
+    def session(self, *, deterministic: bool = True) -> Session:
+        """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
+        self._known()
+        return Session(self, deterministic=deterministic)
+
+    def diagnostics(self) -> Metrics:
+        """A closer look at the agent on a batch of its replay; changes nothing."""
+        return self.learner.diagnostics(self._attached().batch_aside())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the replay into one .safetensors file, without pickle."""
+        problem, policy = self._known()
+        config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
+        config.pop("context")
+        document = {
+            "config": config,
+            "spaces": problem.to_json(),
+            "num_timesteps": self.num_timesteps,
+            "num_updates": self.num_updates,
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "learner": policy.learner.state_dict(),
+        }
+        write_model(path, document)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], env: Environment | None = None, *,
+        device: str | torch.device = "auto",
+    ) -> "RecurrentSAC":  # fmt: skip
+        """The model in a file. It predicts as it is; to go on learning it needs an `env`."""
+        document = read_model(path)
+        model = cls(**document["config"], device=device)
+        model._build(Problem.from_json(document["spaces"]))
+        model.learner.load_state_dict(document["learner"])
+        if model.normaliser is not None:
+            model.normaliser.load_state_dict(document["normaliser"])
+        model.num_timesteps = document["num_timesteps"]
+        model.num_updates = document["num_updates"]
+        if env is not None:
+            model.set_env(env)
+        return model
+
+    def _build(self, problem: Problem) -> None:
+        if self.settings.normalize_observations:
+            self.normaliser = Normaliser(problem.sizes.observation)
+        learner = Learner(self.agent_settings, problem.sizes, device=self.device, seed=self.seed)
+        self._problem, self._policy = problem, Policy(learner, self.normaliser)
+
+    def _known(self) -> tuple[Problem, Policy]:
+        if self._problem is None or self._policy is None:
+            raise ValueError("env: got None, expected one; give it to RecurrentSAC or to set_env")
+        return self._problem, self._policy
+
+    def _attached(self) -> Training:
+        if self._training is None:
+            raise ValueError("env: got None, expected one to train in; set_env gives it")
+        return self._training

@@ -1,0 +1,44 @@
+"""One running use of a trained policy, which carries the policy's memory for its user."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kalmanac.rollout import PredictingModel
+
+
+class Session:
+    """`act` once per time step; `reset` when a new episode begins.
+
+    The same as calling `predict` with the state it returned the last time. A session serves one
+    environment, or always the same number of them as a batch; several sessions of one model do not
+    know of each other.
+    """
+
+    def __init__(self, model: PredictingModel, *, deterministic: bool = True) -> None:
+        self.model = model
+        self.deterministic = deterministic
+        self.state: Any = None
+        self._starts: Any = None
+
+    def act(self, observation: Any) -> Any:
+        """The action for this observation, in the environment's own terms."""
+        action, self.state = self.model.predict(
+            observation,
+            state=self.state,
+            episode_start=self._starts,
+            deterministic=self.deterministic,
+        )
+        self._starts = None
+        return action
+
+    def reset(self, rows: ArrayLike | None = None) -> None:
+        """Forget the episode; with a bool mask `rows` (n,), only those of a batch that ended."""
+        if rows is None:
+            self.state = self._starts = None
+        elif self.state is not None:
+            starts = np.asarray(rows, dtype=np.bool_)
+            self._starts = starts if self._starts is None else self._starts | starts
+
+    __call__ = act

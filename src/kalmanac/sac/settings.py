@@ -1,0 +1,72 @@
+"""What decides a training, the agent's own settings apart."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+import torch
+
+Drawing = Literal["episodes", "starts", "transitions"]
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How transitions are collected, kept and drawn, and how often the agent learns from them.
+
+    Args:
+        buffer_size: transitions kept; None keeps all.
+        learning_starts: transitions collected before the first update. In a new agent's training
+            these are uniformly random actions; a loaded one collects them with its own policy,
+            because the model file holds no replay.
+        batch_size: windows per update.
+        context_length: transitions per window, T.
+        update_to_data: updates per transition, from a fraction of one to several.
+        drawing: how windows are drawn from the replay.
+        burn_in: transitions before a window that only warm up the encoder's state.
+        true_previous_action: a window's first previous action is the one that was taken, not zero.
+        normalize_observations: observations are brought to zero mean and unit variance.
+    """
+
+    buffer_size: int | None = None
+    learning_starts: int = 5000
+    batch_size: int = 32
+    context_length: int = 64
+    update_to_data: float = 1.0
+    drawing: Drawing = "episodes"
+    burn_in: int = 0
+    true_previous_action: bool = False
+    normalize_observations: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("batch_size", 1), ("context_length", 1), ("learning_starts", 0), ("burn_in", 0),
+            ("buffer_size", 1),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if name == "buffer_size" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
+        if not 0 <= self.update_to_data < float("inf"):
+            raise ValueError(
+                f"update_to_data: got {self.update_to_data!r}, expected a number of at least 0"
+            )
+        if self.drawing not in get_args(Drawing):
+            raise ValueError(
+                f"drawing: got {self.drawing!r}, expected one of {', '.join(get_args(Drawing))}"
+            )
+
+    def updates_after(self, transitions: int) -> int:
+        """How many updates are to have been made once so many transitions are collected.
+
+        ⌊update_to_data · (transitions − learning_starts)⌋, without rounding errors.
+        """
+        ratio = Fraction(self.update_to_data).limit_denominator(1_000_000)
+        return max(0, int(ratio * (transitions - self.learning_starts)))
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """ "auto" is CUDA where it is available, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)

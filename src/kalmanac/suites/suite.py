@@ -1,0 +1,21 @@
+"""What a suite is: presets to start from, and the experiments of the paper that it stands for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from kalmanac.experiment.description import Experiment
+
+
+class Preset(NamedTuple):
+    """A named starting point: the settings that an agent is trained with."""
+
+    summary: str
+    experiment: Callable[[str], Experiment]  # agent's name → experiment
+
+
+class Suite(NamedTuple):
+    """One family of experiments of the paper."""
+
+    summary: str
+    runs: Callable[[], Iterator[Experiment]]
+    presets: Mapping[str, Preset]

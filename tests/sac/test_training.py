@@ -1,0 +1,254 @@
+"""The training loop: its account of steps and updates, warm-up, callbacks, changes of env."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from kalmanac.agent.networks import read_history
+from kalmanac.envs import make_vector
+from kalmanac.sac import Callback, EvalCallback, RecurrentSAC, TrainingSettings
+from tests.rollout.counting import Counting, counting_vector
+from tests.sac.small import Listener, Wandering, small, wandering
+
+NEXT = AutoresetMode.NEXT_STEP
+
+
+@pytest.mark.parametrize("ratio", [0.25, 1, 3])
+@pytest.mark.parametrize("envs", [1, 8])
+def test_updates_keep_the_ratio_at_every_step(ratio, envs):
+    model = small("memoryless", wandering(envs), update_to_data=ratio, learning_starts=20)
+    listener = Listener()
+    model.learn(60, listener)
+    assert listener.steps == list(range(envs, 60 + envs, envs))
+    expected = [max(0, int(ratio * (step - 20))) for step in listener.steps]
+    assert listener.updates == expected
+    assert len(listener.metrics) == expected[-1] == model.num_updates
+    assert model.replay.steps == model.num_timesteps
+
+
+def test_ratios_that_are_no_binary_fractions_are_exact():
+    settings = TrainingSettings(update_to_data=0.29, learning_starts=0)
+    assert settings.updates_after(100) == 29
+    assert settings.updates_after(99) == 28
+    assert TrainingSettings(update_to_data=0.1, learning_starts=7).updates_after(37) == 3
+
+
+def test_reset_steps_are_not_counted():
+    model = small("memoryless", counting_vector((1,), (3,), mode=NEXT), learning_starts=0)
+    listener = Listener()
+    model.learn(30, listener)
+    assert model.num_timesteps == model.replay.steps == model.num_updates
+    assert set(np.diff(listener.steps)) == {0, 1, 2}, "none, one or both were resetting"
+    assert sum(e.length for e in listener.episodes) <= model.num_timesteps
+
+
+def test_learning_goes_on_where_it_stopped():
+    whole, halves = (small("gru", wandering(3)) for _ in range(2))
+    both, first, second = Listener(), Listener(), Listener()
+    whole.learn(60, both)
+    halves.learn(30, first).learn(30, second)
+    assert first.metrics + second.metrics == both.metrics
+    assert halves.num_timesteps == whole.num_timesteps == 60
+
+
+def test_warm_up_is_uniform_and_then_the_policy_acts():
+    model = small("memoryless", counting_vector((50,), (60,), mode=NEXT), learning_starts=400)
+    with torch.no_grad():  # a policy that always takes the first action
+        model.learner.actor.head.layers[-1].bias.copy_(torch.tensor([50.0, 0.0, 0.0]))
+    model.settings = model._training.settings = TrainingSettings(
+        learning_starts=400, update_to_data=0.0
+    )
+    model.learn(600)
+    stored = model.replay.state_dict()["storage"]["action"]
+    warm = stored[:, :200].flatten().bincount(minlength=3) / 400
+    assert (warm - 1 / 3).abs().max() < 0.08
+    assert (stored[:, 215:295] == 0).all()
+
+
+def test_policy_listens_during_the_warm_up():
+    """At the switch its state is that of the episode so far, with the random actions in it."""
+    model = small("gru", wandering(2, longest=100), learning_starts=10, update_to_data=0.0)
+    model.learn(10)
+    state = model._training._state
+    batch = model.replay.sample(40, 8, generator=torch.Generator().manual_seed(0), rule="episodes")
+    whole = batch.lengths == batch.lengths.max()
+    network = model.learner.actor.network
+    history = read_history(batch)
+    tokens = network.embed(history.observation, history.previous_action)
+    row = int(whole.nonzero()[0])
+    n = int(batch.lengths[row]) - 1  # the last observation has not been acted on
+    _, after = network.encoder(tokens[row : row + 1, :n])
+    near = [torch.allclose(after[0], state.encoder[0][i : i + 1], atol=1e-5) for i in range(2)]
+    assert any(near)
+
+
+@pytest.mark.parametrize("envs", [1, 4])
+def test_same_seed_same_metrics(envs):
+    def run(seed):
+        listener = Listener()
+        small("vssm+kf", wandering(envs), seed=seed).learn(48, listener)
+        return listener.metrics, [(e.total_reward, e.length) for e in listener.episodes]
+
+    first, again, other = run(5), run(5), run(6)
+    assert len(first[0]) == 28
+    assert first == again
+    assert first != other
+
+
+def test_evaluation_and_diagnostics_do_not_change_the_training():
+    class Looking(Callback):
+        def on_step(self, model):
+            if model.replay.steps:
+                model.diagnostics()
+
+    def run(*others):
+        listener = Listener()
+        small("vssm+kf", wandering(2)).learn(60, [listener, *others])
+        return listener.metrics
+
+    evaluation = EvalCallback(wandering(3), every=20, episodes=4)
+    assert run() == run(evaluation, Looking())
+    assert [step for step, _ in evaluation.evaluations] == [20, 40, 60]
+    assert all(len(found.returns) == 4 for _, found in evaluation.evaluations)
+
+
+def test_unseeded_agents_differ_and_say_their_seed():
+    models = [small("memoryless", wandering(1), seed=None) for _ in range(2)]
+    assert models[0].seed != models[1].seed
+    again = small("memoryless", wandering(1), seed=models[0].seed)
+    wanted = models[0].learner.state_dict()["actor.head.layers.0.weight"]
+    assert torch.equal(again.learner.state_dict()["actor.head.layers.0.weight"], wanted)
+
+
+def test_callback_stops():
+    listener, other = Listener(until=30), Listener()
+    model = small("memoryless", wandering(2)).learn(1000, [listener, other])
+    assert model.num_timesteps == 30
+    assert other.steps == listener.steps, "all are asked before the end"
+    assert (listener.starts, listener.ends) == (1, 1)
+
+
+def test_callbacks_end_when_an_error_or_the_caller_ends_the_training():
+    class Failing(Callback):
+        def on_step(self, model):
+            raise RuntimeError("no more")
+
+    listener = Listener()
+    with pytest.raises(RuntimeError, match="no more"):
+        small("memoryless", wandering(2)).learn(1000, [listener, Failing()])
+    assert listener.ends == 1
+
+    listener = Listener()
+    loop = small("memoryless", wandering(2)).advance(1000, listener)
+    next(loop)
+    loop.close()
+    assert listener.ends == 1
+
+
+def test_advance_yields_after_each_vector_step():
+    model = small("memoryless", wandering(4))
+    steps = [(m.num_timesteps, m.num_updates) for m in model.advance(40)]
+    assert steps == [(n, max(0, n - 20)) for n in range(4, 44, 4)]
+
+
+@pytest.mark.parametrize("envs", [2, 3, 5])
+def test_another_number_of_environments(envs):
+    model = small("vssm+kf", wandering(3))
+    model.learn(33)
+    steps, episodes = model.replay.steps, model.replay.episodes
+    batch = model.replay.sample(8, 8, generator=torch.Generator().manual_seed(1))
+    model.set_env(wandering(envs))
+    assert (model.replay.steps, model.replay.episodes) == (steps, episodes)
+    again = model.replay.sample(8, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(batch.observation, again.observation)
+    model.learn(10 * envs)
+    assert model.num_timesteps == 33 + 10 * envs == model.replay.steps
+    assert model.num_updates == model.num_timesteps - 20
+    assert model.env.num_envs == envs
+
+
+def test_episodes_under_way_end_as_truncated():
+    model = small("memoryless", counting_vector((50,), (60,), mode=NEXT), update_to_data=0.0)
+    model.learn(20)
+    model.set_env(counting_vector((50,), (60,), mode=NEXT))
+    model.learn(20)
+    assert model.replay.episodes == 4
+    batch = model.replay.sample(30, 40, generator=torch.Generator().manual_seed(0))
+    assert batch.valid.sum(1).eq(10).all(), "the new episodes do not continue the old ones"
+    assert not batch.terminated.any()
+
+
+def test_bounded_replay_refuses_more_streams():
+    model = small("memoryless", wandering(2), buffer_size=100)
+    model.learn(10)
+    with pytest.raises(ValueError, match="env: got 3 environments, expected at most 2"):
+        model.set_env(wandering(3))
+
+
+def test_privileged_critic_sees_the_true_state():
+    model = small("vssm+kf", wandering(2), privileged_critic=True).learn(40)
+    assert model.learner.sizes.privileged == 1
+    batch = model.replay.sample(8, 8, generator=torch.Generator().manual_seed(0))
+    left = batch.privileged[..., 0]
+    steps = batch.valid
+    assert (left[:, :-1] - left[:, 1:])[steps].eq(1).all()
+
+
+def test_oracle_and_best_arm_run():
+    for privileged in (False, True):
+        env = make_vector("best-arm", 4, privileged=privileged, horizon=20)
+        model = small("memoryless", env).learn(60)
+        assert model.num_updates == 40
+
+
+@pytest.mark.parametrize("env", [Counting((1,)), counting_vector((1,), (1,), mode=NEXT)])
+def test_length_one_episodes(env):
+    model = small("vssm+kf", env, learning_starts=4).learn(30)
+    assert model.replay.episodes == model.replay.steps == model.num_timesteps
+
+
+def test_wrong_environments_are_refused():
+    model = small("memoryless", wandering(1))
+    with pytest.raises(ValueError, match=r"env\.observation_space: got Box.*expected Box.*train"):
+        model.set_env(Counting((1,)))
+    with pytest.raises(TypeError, match="env: got int"):
+        small("memoryless", 3)
+    with pytest.raises(ValueError, match="env: got None, expected one to train in"):
+        small("memoryless").learn(1)
+    with pytest.raises(ValueError, match="env: got None, expected one"):
+        small("memoryless").predict(np.zeros(3))
+    pole = gymnasium.make("CartPole-v1")
+    with pytest.raises(ValueError, match=r"privileged_critic: got True.*no privileged_space"):
+        small("memoryless", pole, privileged_critic=True)
+    env = Wandering()
+    env.action_space = gymnasium.spaces.MultiBinary(3)
+    with pytest.raises(TypeError, match="action space: got MultiBinary"):
+        small("memoryless", env)
+
+
+def test_evaluating_in_the_training_environment_is_refused():
+    env = wandering(2)
+    with pytest.raises(ValueError, match="env: got the environment of the training"):
+        small("memoryless", env).learn(10, EvalCallback(env))
+    with pytest.raises(TypeError, match="callback: got function, expected a Callback"):
+        small("memoryless", env).learn(10, [lambda: None])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0), ("context_length", 0), ("learning_starts", -1), ("burn_in", -1),
+        ("buffer_size", 0), ("update_to_data", -0.1), ("drawing", "all"), ("batch_size", 2.0),
+        ("update_to_data", float("nan")),
+    ],
+)  # fmt: skip
+def test_settings_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name}: got {value}|{name}: got '{value}'"):
+        RecurrentSAC("gru", **{name: value})
+
+
+def test_transformer_window_is_the_context():
+    model = small("transformer", wandering(1), context_length=5, burn_in=2)
+    assert model.learner.actor.network.encoder.window == 7

@@ -1,0 +1,35 @@
+from kalmanac.experiment import make_model, training_environment
+from kalmanac.suites.best_arm import AGENTS, COSTS, paper, runs, shortened
+
+
+def test_the_paper_s_settings_are_those_of_table_1():
+    experiment = paper()
+    assert experiment.part(type(experiment)) | {
+        "env": "best-arm", "env_settings": {"cost": 0.0}, "total_steps": 500_000,
+        "batch_size": 64, "context_length": 256, "update_to_data": 0.25, "eval_episodes": 100,
+        "actor_hidden": (128,), "critic_hidden": (256,), "ent_coef": 0.1, "buffer_size": None,
+        "learning_rate": 3e-4, "gamma": 0.99, "embedding": 16, "tau": 0.005, "label": "",
+        "learning_starts": 5000, "eval_every": 10_000, "evaluations": ("in", "out"),
+        "encoder": "vssm+kf", "encoder_settings": {}, "drawing": "episodes",
+    } == experiment.part(type(experiment))  # fmt: skip
+
+
+def test_the_transformer_has_its_own_width_and_the_context_as_window():
+    experiment = paper("transformer")
+    assert experiment.encoder_settings == {"feedforward": 128}
+    model = make_model(experiment, training_environment(experiment), "cpu")
+    assert model.agent_settings.for_encoder()["window"] == 256
+
+
+def test_runs_cover_costs_agents_and_five_seeds():
+    found = {(run.env_settings["cost"], run.agent, run.seed) for run in runs()}
+    assert found == {(c, a, s) for c in COSTS for a in AGENTS for s in range(5)}
+
+
+def test_the_short_form_says_so():
+    experiment = shortened(seed=3)
+    assert experiment.label == "shortened"
+    assert experiment.env_settings == {"cost": 0.1, "horizon": 50}
+    assert (experiment.tau, experiment.batch_size, experiment.context_length) == (0.03, 32, 64)
+    assert experiment.seed == 3
+    assert not paper().label

@@ -1,0 +1,174 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kalmanac.runlog import (
+    EVENTS,
+    EXPERIMENT,
+    METRICS,
+    SUMMARY,
+    TIMING,
+    FolderTakenError,
+    RunFolder,
+    is_run,
+    read_experiment,
+    read_metrics,
+    read_summary,
+    read_timing,
+    series,
+)
+
+WHAT = {"env": "best-arm", "seed": 0, "hidden": (1, 2)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with RunFolder(tmp_path / "a" / "run", WHAT, events=False) as folder:
+        yield folder
+
+
+def test_a_new_folder_says_what_runs_in_it(folder):
+    assert is_run(folder.path)
+    assert read_experiment(folder.path) == {"env": "best-arm", "seed": 0, "hidden": [1, 2]}
+    assert read_summary(folder.path) == {"status": "running", "step": 0}
+    assert read_metrics(folder.path) == []
+
+
+def test_rows_are_on_disk_at_once_and_apart(folder):
+    folder.log(10, {"train/critic_loss": 0.5, "rollout/episodes": 3})
+    folder.log_time(10, {"time/fps": 9.0})
+    assert read_metrics(folder.path) == [
+        {"step": 10, "train/critic_loss": 0.5, "rollout/episodes": 3}
+    ]
+    assert read_timing(folder.path) == [{"step": 10, "time/fps": 9.0}]
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=5))
+def test_any_number_gives_valid_json_and_comes_back(tmp_path_factory, values):
+    path = tmp_path_factory.mktemp("run")
+    with RunFolder(path, WHAT, events=False) as folder:
+        for step, value in enumerate(values):
+            folder.log(step, {"x": value})
+
+    def refuse(constant):
+        pytest.fail(f"{constant} is not JSON")
+
+    for line in (path / METRICS).read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    steps, found = series(read_metrics(path), "x")
+    assert steps == list(range(len(values)))
+    finite = [abs(value) < float("inf") for value in values]
+    assert [a == b for a, b in zip(values, found, strict=True)] == finite
+    assert [b != b for b in found] == [not ok for ok in finite]
+
+
+def test_series_leaves_out_rows_without_the_key():
+    rows = [{"step": 1, "a": 2.0}, {"step": 2, "b": 1}, {"step": 3, "a": None}]
+    steps, values = series(rows, "a")
+    assert steps == [1, 3]
+    assert values[0] == 2.0
+
+
+def test_what_is_not_a_number_is_refused(folder):
+    with pytest.raises(TypeError, match="a/b: got str, expected a number"):
+        folder.log(1, {"a/b": "high"})
+    assert read_metrics(folder.path) == []
+
+
+def test_the_summary_changes_in_part(folder):
+    folder.summarize(step=5, best={"step": 5})
+    assert read_summary(folder.path) == {"status": "running", "step": 5, "best": {"step": 5}}
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(folder):
+    def write(text, *, fail):
+        with folder.replacing("last.safetensors") as path:
+            assert path.suffix == ".safetensors"
+            path.write_text(text)
+            if fail:
+                raise KeyboardInterrupt
+
+    write("old", fail=False)
+    with pytest.raises(KeyboardInterrupt):
+        write("half", fail=True)
+    assert (folder.path / "last.safetensors").read_text() == "old"
+    assert not list(folder.path.glob("*unfinished*"))
+
+
+def test_another_experiment_is_refused_even_with_overwrite(folder):
+    folder.log(1, {"a": 1})
+    for overwrite in (False, True):
+        with pytest.raises(FolderTakenError, match="holds another experiment"):
+            RunFolder(folder.path, WHAT | {"seed": 1}, overwrite=overwrite, events=False)
+    assert read_experiment(folder.path)["seed"] == 0
+    assert len(read_metrics(folder.path)) == 1
+
+
+def test_the_same_experiment_starts_over_only_when_told(folder):
+    folder.log(1, {"a": 1})
+    folder.summarize(status="interrupted", step=1200)
+    (folder.path / "best.safetensors").touch()
+    (folder.path / "notes.txt").touch()
+    with pytest.raises(FolderTakenError, match=r"already \(interrupted, step 1,200\)"):
+        RunFolder(folder.path, WHAT, events=False)
+    with RunFolder(folder.path, WHAT, overwrite=True, events=False):
+        pass
+    names = {file.name for file in folder.path.iterdir()}
+    assert names == {EXPERIMENT, METRICS, TIMING, SUMMARY, "notes.txt"}
+    assert read_metrics(folder.path) == []
+
+
+def test_a_file_in_the_way_is_refused(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(FolderTakenError, match="which is a file"):
+        RunFolder(tmp_path / "run", WHAT, events=False)
+
+
+def test_a_line_that_a_killed_run_left_unfinished_is_not_read(folder):
+    folder.log(1, {"a": 1})
+    with (folder.path / METRICS).open("a") as file:
+        file.write('{"step": 2, "a"')
+    assert read_metrics(folder.path) == [{"step": 1, "a": 1}]
+
+
+def test_a_broken_line_is_named(folder):
+    (folder.path / METRICS).write_text('{"step": 1}\n{"step" 2}\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got '\{\"step\" 2\}' in line 2"):
+        read_metrics(folder.path)
+
+
+def test_what_is_no_run_is_said_so(tmp_path):
+    assert not is_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"expected one with experiment\.json"):
+        read_experiment(tmp_path)
+
+
+def test_events_hold_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboard")
+    with RunFolder(tmp_path, WHAT) as folder:
+        folder.log(3, {"eval/in/mean_reward": 1.5})
+        folder.log(6, {"eval/in/mean_reward": 2.5})
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / EVENTS))
+    events.Reload()
+    found = [(event.step, event.value) for event in events.Scalars("eval/in/mean_reward")]
+    assert found == [(3, 1.5), (6, 2.5)]
+
+
+def test_events_can_be_off(folder):
+    folder.log(1, {"a": 1})
+    assert not (folder.path / EVENTS).exists()
+
+
+def test_reading_needs_no_torch(folder):
+    code = f"""
+import sys
+from kalmanac.runlog import read_experiment, read_metrics
+read_experiment({str(folder.path)!r}), read_metrics({str(folder.path)!r})
+sys.exit("torch" in sys.modules)"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

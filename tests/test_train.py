@@ -1,0 +1,193 @@
+"""The verbs `train` and `eval`, from words to exit status."""
+
+import json
+import re
+
+import pytest
+
+import kalmanac.train as verb
+from kalmanac.cli import main
+from kalmanac.experiment import Experiment
+from kalmanac.runlog import read_experiment, read_metrics
+from kalmanac.sac import RecurrentSAC
+from kalmanac.train import default_folder, read_call
+
+SHORT = (
+    "--encoder memoryless --steps 64 --num-envs 4 --eval-every 32 --eval-episodes 4 "
+    "--learning-starts 32 --log-every 16 --batch-size 4 --context-length 4 "
+    "--env-settings horizon=5 --device cpu"
+)
+
+
+def call(words):
+    return main(words.split())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "x"
+    assert call(f"train best-arm {SHORT} --no-progress --no-tensorboard --folder {folder}") == 0
+    return folder
+
+
+def test_training_leaves_a_run_that_can_be_read(trained):
+    experiment = Experiment.from_data(read_experiment(trained))
+    assert (experiment.agent, experiment.total_steps) == ("memoryless", 64)
+    assert experiment.env_settings == {"cost": 0.0, "horizon": 5}
+    assert experiment.actor_hidden == (128,)  # the preset's
+    assert [row["step"] for row in read_metrics(trained)] == [16, 32, 48, 64]
+
+
+def test_training_says_what_it_will_take_and_how_it_ended(tmp_path, capsys):
+    words = f"train best-arm-demo {SHORT} --folder {tmp_path / 'a'}"
+    assert call(words) == 0
+    first, estimate, *lines, best, last, end = capsys.readouterr().out.splitlines()
+    assert first == "best-arm with memoryless, seed 0, shortened: 64 steps"
+    assert re.fullmatch(r"about \d+ s, \d\.\d GB", estimate)
+    assert [line.split(":")[0] for line in lines] == ["step 32", "step 64"]
+    assert best.startswith("best, step ")
+    assert last.startswith("last, step 64: in ")
+    assert end == f"finished (shortened): {tmp_path / 'a'}"
+    assert list((tmp_path / "a" / "events").glob("events.out.tfevents.*"))
+
+    assert call(words) == 2
+    assert "expected a new folder, or --overwrite to start over" in capsys.readouterr().err
+    assert call(f"{words} --overwrite --no-progress") == 0
+    assert call(f"{words} --seed 1 --overwrite") == 2
+    assert "holds another experiment" in capsys.readouterr().err
+
+
+def test_a_dry_run_only_talks(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(f"train best-arm {SHORT} --dry-run") == 0
+    _, _, *text = capsys.readouterr().out.splitlines()
+    assert Experiment.from_data(json.loads("\n".join(text))).total_steps == 64
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_ends_in_a_clear_line(tmp_path, capsys, monkeypatch):
+    def interrupt(self, model):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb.Progress, "on_step", interrupt)
+    folder = tmp_path / "a"
+    assert call(f"train best-arm {SHORT} --no-tensorboard --folder {folder}") == 130
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == f"interrupted at step 4; the last model is kept: {folder}"
+    assert RecurrentSAC.load(folder / "last.safetensors").num_timesteps == 4
+
+
+def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text('seed = 3\ntau = 0.5\nagent = "gru"\n[env_settings]\ncost = 0.2\n')
+    _, experiment = read_call(
+        "best-arm-demo", f"--config {file} --seed 4 --env-settings horizon=7".split()
+    )
+    assert (experiment.seed, experiment.tau, experiment.agent) == (4, 0.5, "gru")
+    assert experiment.env_settings == {"cost": 0.2, "horizon": 7}
+    assert experiment.batch_size == 32
+    _, experiment = read_call("best-arm", f"--config {file} --encoder oracle".split())
+    assert experiment.agent == "oracle"
+
+
+def test_an_agent_brings_its_own_settings_of_the_preset():
+    words = ["--encoder", "transformer", "--encoder-settings", "heads=2"]
+    _, experiment = read_call("best-arm", words)
+    assert experiment.encoder_settings == {"feedforward": 128, "heads": 2}
+
+
+def test_any_gymnasium_environment_can_be_trained_in(tmp_path):
+    words = SHORT.replace("--env-settings horizon=5", "")
+    options = f"--no-progress --no-tensorboard --folder {tmp_path / 'a'}"
+    assert call(f"train Pendulum-v1 {words} {options} --eval-episodes 1") == 0
+    assert "eval/in/mean_reward" in read_metrics(tmp_path / "a")[-1]
+
+
+def test_folders_of_different_experiments_differ():
+    a, b = Experiment(), Experiment(tau=0.5)
+    assert default_folder("best-arm", a) != default_folder("best-arm", b)
+    assert default_folder("a/b:c", a).parent.name == "a-b-c"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("best-rm", "task: got 'best-rm'; did you mean 'best-arm'?"),
+        ("CartPol-v1", "did you mean 'CartPole-v1'?"),
+        ("--seed 1", "task: got none, expected one of best-arm"),
+        ("best-arm --encoder orcle", "encoder: got 'orcle'; did you mean 'oracle'?"),
+        ("best-arm --sed 1", "flag: got '--sed'; did you mean '--seed'?"),
+        ("best-arm --seed x", "--seed: got x, expected int"),
+        ("best-arm --env-settings cst=1", "env_settings: got 'cst'; did you mean 'cost'?"),
+        ("best-arm --tau 2", "tau: got 2.0"),
+        ("best-arm --config no.toml", "config: got no.toml: No such file or directory"),
+        ("best-arm --device gpuu", "device: got 'gpuu', expected auto, cpu or cuda"),
+        ("Pendulum-v1 --encoder oracle", "privileged_space"),
+    ],
+)
+def test_a_call_that_cannot_be_understood_gets_one_line(words, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(f"train {words} --dry-run") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("kalmanac train: ")
+    assert said.err.count("\n") == 1
+    assert told in said.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_shows_the_preset_s_own_defaults(capsys):
+    with pytest.raises(SystemExit) as stop:
+        call("train best-arm-demo --help")
+    assert stop.value.code == 0
+    told = capsys.readouterr().out
+    assert "--total-steps INT" in told
+    assert "40000" in told
+    assert "best-arm-demo" in told
+
+
+def test_eval_prints_a_table(trained, capsys):
+    assert call(f"eval {trained} --episodes 5 --device cpu") == 0
+    title, head, *rows = capsys.readouterr().out.splitlines()
+    assert title.startswith("best-arm with memoryless, seed 0: best model, step ")
+    assert title.endswith("(finished), 5 episodes each")
+    assert re.split(r"\s{2,}", head.strip())[:3] == ["mean reward", "std reward", "normalized"]
+    assert [row.split()[0] for row in rows] == ["in", "out"]
+    mean, _, normalized = map(float, rows[0].split()[1:4])
+    assert mean == pytest.approx(10 * normalized, abs=0.006)
+
+
+def test_eval_takes_one_place_and_the_last_model(trained, capsys):
+    assert call(f"eval {trained} --env out --which last --episodes 2 --device cpu") == 0
+    title, _, row = capsys.readouterr().out.splitlines()
+    assert "last model, step 64" in title
+    assert row.split()[0] == "out"
+
+
+def test_eval_gives_the_same_numbers_for_the_same_seed(trained, capsys):
+    tables = []
+    for seed in (1, 1, 2):
+        call(f"eval {trained} --episodes 50 --seed {seed} --device cpu")
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1] != tables[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("{run} --env oot", "evaluation: got 'oot'; did you mean 'out'?"),
+        ("{run} --episodes 0", "episodes: got 0, expected at least 1"),
+        ("{run}/events", "expected one with experiment.json"),
+    ],
+)
+def test_eval_refuses_in_one_line(trained, words, told, capsys):
+    assert call(f"eval {words.format(run=trained)}") == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert told in said.err
+
+
+def test_eval_without_a_model_says_so(trained, tmp_path, capsys):
+    (tmp_path / "experiment.json").write_text((trained / "experiment.json").read_text())
+    assert call(f"eval {tmp_path}") == 2
+    assert "expected one with best.safetensors" in capsys.readouterr().err
