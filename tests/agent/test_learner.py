@@ -1,6 +1,9 @@
 """Updates: who moves whom, repeatability, resuming, and what is logged."""
 
 import math
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -224,3 +227,24 @@ def test_dropout_works_in_updates_only() -> None:
         for _ in range(2)
     )  # fmt: skip
     assert torch.equal(first, second)
+
+
+FAULTS = """
+import resource, torch
+from kalmanac.agent.learner import keep_freed_memory
+keep_freed_memory()
+def work():
+    return [torch.ones(2**21) for _ in range(3)]  # 3 · 2048 pages
+work()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    work()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a lesson for glibc alone")
+def test_freed_memory_is_not_asked_for_again() -> None:
+    call = [sys.executable, "-c", FAULTS]
+    faults = int(subprocess.run(call, capture_output=True, check=True, text=True).stdout)
+    assert faults < 20 * 3 * 2048 / 20

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from kalmanac.agent import AgentSettings, Learner, losses
+from kalmanac.agent import AgentSettings, Categorical, Learner, losses
 from kalmanac.replay import Batch, Sizes
 
 NAN = math.nan
@@ -45,6 +45,36 @@ def test_actor_loss_is_minus_the_mean_value() -> None:
     loss.backward()
     assert value.grad is not None
     assert value.grad.tolist() == [[-0.5, -0.5, 0.0]]
+
+
+def test_cross_entropy_pulls_towards_the_softmax_of_q() -> None:
+    logits = torch.tensor([[[0.0, math.log(3.0)], [NAN, 1.0]]], requires_grad=True)
+    q = torch.tensor([[[[2.0, 2.0], [NAN, 1.0]]], [[[5.0, 1.0], [0.0, 1.0]]]])  # least: 2 and 1
+    valid = torch.tensor([[True, False]])
+    log_policy = torch.log_softmax(logits.masked_fill(~valid[..., None], 0), -1)
+    loss = losses.cross_entropy_loss(log_policy, q, torch.tensor(0.5), valid)
+    p = 1 / (1 + math.exp(-2))  # softmax(2 / 0.5, 1 / 0.5)
+    assert loss.item() == pytest.approx(-0.5 * (p * math.log(0.25) + (1 - p) * math.log(0.75)))
+    loss.backward()
+    assert logits.grad is not None
+    expected = [[0.5 * (0.25 - p), 0.5 * (0.75 - (1 - p))], [0.0, 0.0]]
+    torch.testing.assert_close(logits.grad[0], torch.tensor(expected))
+
+
+@pytest.mark.parametrize(("objective", "comes_back"), [("value", False), ("cross-entropy", True)])
+def test_only_cross_entropy_revives_an_action_whose_probability_is_zero(
+    objective: str, comes_back: bool
+) -> None:
+    logits = torch.tensor([[[0.0, -200.0]]], requires_grad=True)
+    q, temperature, valid = torch.tensor([[[[0.0, 6.0]]]]), torch.tensor(0.1), torch.ones(1, 1) > 0
+    if objective == "value":
+        value, _ = Categorical(2).soft_value(logits, lambda _: q, temperature, torch.Generator())
+        losses.actor_loss(value, valid).backward()
+    else:
+        log_policy = torch.log_softmax(logits, -1)
+        losses.cross_entropy_loss(log_policy, q, temperature, valid).backward()
+    assert logits.grad is not None
+    assert bool(logits.grad.any()) is comes_back
 
 
 @pytest.mark.parametrize(("entropy", "sign"), [(0.2, -1), (0.9, 1)])

@@ -106,6 +106,38 @@ def test_twins_are_two_perceptrons(rows: int, widths: tuple[int, ...]) -> None:
     assert not only_x.requires_grad
 
 
+@pytest.mark.parametrize("rows", [5, CPU_ROWS + 3])
+@pytest.mark.parametrize("widths", [(5, 2), (5, 8, 2), (5, 8, 6, 1)])
+@pytest.mark.parametrize("kind", [Perceptron, TwinPerceptron])
+def test_gradients_of_heads_are_those_of_plain_layers(
+    kind: type[Perceptron] | type[TwinPerceptron], widths: tuple[int, ...], rows: int
+) -> None:
+    torch.manual_seed(0)
+    head = kind(widths).double()
+    with torch.no_grad():
+        for p in head.parameters():
+            p.normal_()
+    parts = [torch.randn(rows, 1, n, dtype=torch.float64) for n in (3, 1, 1)]
+    parts[0].requires_grad_()
+    parts[2].requires_grad_()
+    y = head(*parts)
+    if isinstance(head, Perceptron):
+        layers = [(x.weight.mT, x.bias) for x in head.linear()]
+    else:
+        layers = list(zip(head.weights[:], head.biases[:], strict=True))
+    truth = torch.cat(parts, -1).squeeze(1)
+    for i, (weight, bias) in enumerate(layers):
+        truth = (truth.relu() if i else truth) @ weight + bias
+    truth = truth.unsqueeze(-2)
+    torch.testing.assert_close(y, truth)
+    pull = torch.randn_like(y)
+    into = [parts[0], parts[2], *head.parameters()]
+    for found, expected in zip(
+        torch.autograd.grad(y, into, pull), torch.autograd.grad(truth, into, pull), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
 def test_heads_start_orthogonal() -> None:
     made = Learner(AgentSettings(head_gain=2.0), WALKER_RUN)
     for weight in (made.actor.head.layers[1].weight, *made.critic.head.weights[1]):

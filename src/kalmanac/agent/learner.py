@@ -35,6 +35,10 @@ class Learner:
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
+        if settings.actor_objective == "cross-entropy" and not sizes.discrete:
+            raise ValueError(
+                "actor_objective: got 'cross-entropy', expected 'value' for continuous actions"
+            )
         self.settings, self.sizes, self.device = settings, sizes, torch.device(device)
         if self.device.type == "cpu":
             keep_freed_memory()
@@ -150,6 +154,11 @@ class Learner:
             "actor_loss": losses.actor_loss(value, valid),
             "critic_loss": losses.critic_loss(q, target, valid),
         }
+        if self.settings.actor_objective == "cross-entropy":
+            log_policy = torch.log_softmax(parameters[:, :-1], -1)
+            found["actor_loss"] = losses.cross_entropy_loss(
+                log_policy, now.frozen(None), temperature, valid
+            )
         if self.learns_temperature:
             found["ent_coef_loss"] = losses.temperature_loss(
                 self.log_alpha, entropy, self.entropy_goal, valid

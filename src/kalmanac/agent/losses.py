@@ -4,6 +4,7 @@
 a loss nor a gradient.
 """
 
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -30,6 +31,17 @@ def critic_loss(q: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 def actor_loss(value: Tensor, valid: Tensor) -> Tensor:
     """Minus the mean soft value."""
     return -masked_mean(value, valid)
+
+
+def cross_entropy_loss(log_policy: Tensor, q: Tensor, temperature: Tensor, valid: Tensor) -> Tensor:
+    """-α Σ_a softmax(Q/α) log π(a), averaged; log_policy (B, T, A), q (2, B, T, A).
+
+    Its optimum is the soft value's, π = softmax(Q/α). Its gradient in the logits is
+    α (π - softmax(Q/α)), while that of the value is proportional to π(a): an action whose
+    probability has once become zero in float32 can come back only here.
+    """
+    goal = F.softmax(q.amin(0) / temperature, -1)
+    return -temperature * masked_mean((goal * log_policy).sum(-1), valid)
 
 
 def temperature_loss(log_alpha: Tensor, entropy: Tensor, goal: float, valid: Tensor) -> Tensor:

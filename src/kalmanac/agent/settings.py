@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kalmanac.encoders import encoder_settings
+
+ActorObjective = Literal["value", "cross-entropy"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class AgentSettings:
         target_entropy: what a learnt temperature aims at; "auto" is -A for continuous actions and
             target_entropy_scale · log A for discrete ones (0.35 instead of 0.7 in MineSweeper).
         privileged_critic: the critic's observation is [observation, privileged].
+        actor_objective: what a discrete actor climbs: the soft "value" (the paper's), or the
+            "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π.
         max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
         log_std_range: bounds of a Gaussian policy's log standard deviation.
         previous_action: the embedder sees the previous action beside the observation.
@@ -48,6 +52,7 @@ class AgentSettings:
     target_entropy: float | Literal["auto"] = "auto"
     target_entropy_scale: float = 0.7
     privileged_critic: bool = False
+    actor_objective: ActorObjective = "value"
     max_grad_norm: float | None = None
     log_std_range: tuple[float, float] = (-20.0, 2.0)
     previous_action: bool = True
@@ -88,6 +93,11 @@ class AgentSettings:
             raise ValueError(
                 f"max_grad_norm: got {self.max_grad_norm!r}, expected a number above 0"
             )
+        if self.actor_objective not in get_args(ActorObjective):
+            expected = " or ".join(get_args(ActorObjective))
+            raise ValueError(f"actor_objective: got {self.actor_objective!r}, expected {expected}")
+        if self.actor_objective == "cross-entropy" and self.ent_coef == 0:
+            raise ValueError("ent_coef: got 0, expected a number above 0 for cross-entropy")
         low, high = self.log_std_range
         if not low < high:
             raise ValueError(f"log_std_range: got {self.log_std_range!r}, expected (low, high)")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +26,17 @@ class Perceptron(nn.Module):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """(…, first width), perhaps in several parts side by side, to (…, last width)."""
-        weights = [layer.weight.mT[None] for layer in self.layers]
-        biases = [layer.bias[None, None] for layer in self.layers]
+        weights = [layer.weight.mT[None] for layer in self.linear()]
+        biases = [layer.bias[None, None] for layer in self.linear()]
         return _run(parts, weights, biases)[0]
+
+    def linear(self) -> list[nn.Linear]:
+        """The layers, with their type."""
+        return [cast(nn.Linear, layer) for layer in self.layers]
 
 
 class TwinPerceptron(nn.Module):
-    """Two independent perceptrons on the same input, each layer one batched matrix product."""
+    """Two independent perceptrons on the same input, each layer one matrix product."""
 
     def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
         super().__init__()
@@ -101,7 +105,7 @@ class _Layers(torch.autograd.Function):
         pieces: list[_Piece] = []
         y = _forward(parts, layers[:depth], layers[depth:], pieces)
         ctx.shapes = [part.shape for part in parts]
-        ctx.depth, ctx.pieces = depth, len(pieces)
+        ctx.depth = depth
         kept = [x for piece in pieces for x in (piece.x, *piece.hidden)]
         ctx.save_for_backward(*kept, *layers)
         return y

@@ -71,6 +71,8 @@ class Experiment:
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: float = 1.0
     """Scale of the heads' orthogonal initial weights."""
+    actor_objective: Literal["value", "cross-entropy"] = "value"
+    """What a discrete actor climbs; cross-entropy keeps its gradient where a policy is certain."""
     previous_action: bool = True
     """The agent sees its previous action."""
     max_grad_norm: float | None = None

@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from kalmanac.agent import AgentSettings, Learner, Metrics
+from kalmanac.agent.settings import ActorObjective
 from kalmanac.replay import Replay
 from kalmanac.rollout import as_vector
 from kalmanac.rollout.vectors import Environment
@@ -53,6 +54,7 @@ class RecurrentSAC:
         actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
         embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
         normalize_observations: bool = False, privileged_critic: bool = False,
+        actor_objective: ActorObjective = "value",
         true_previous_action: bool = False, previous_action: bool = True,
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
         log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
@@ -72,6 +74,7 @@ class RecurrentSAC:
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
             log_std_range=log_std_range, previous_action=previous_action,
+            actor_objective=actor_objective,
         )  # fmt: skip
         self.device = choose_device(device)
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
