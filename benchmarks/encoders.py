@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kalmanac.agent.learner import keep_freed_memory
 from kalmanac.doctor import machine, versions
 from kalmanac.encoders import ENCODERS, HistoryEncoder, encoder_settings, make_encoder
 from kalmanac.encoders.parameters import (
@@ -38,6 +39,8 @@ D_MODEL = 16
 PAPER_SIZES = ((32, 64), (64, 256))  # (batch, context): DMC and POPGym, Best Arm Identification
 HISTORIES = (10, 10_000)
 NOTES = (
+    "on the CPU, freed memory stays with the process, as in training (`keep_freed_memory`): else "
+    "the contenders' turns make the system take back and zero every large tensor's pages",
     "sequence: forward and backward with gradients of h and all parameters; row lengths between "
     "half and all of T; float32",
     "step: one step of the whole batch, no gradients; step @ n: one step of one environment after "
@@ -64,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = ((4, 8),) if options.quick else PAPER_SIZES
     for note in NOTES:
         print(f"- {note}")
+    if device.type == "cpu":
+        keep_freed_memory()
     tables: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for batch, steps in sizes:

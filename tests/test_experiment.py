@@ -2,6 +2,9 @@ import dataclasses
 import inspect
 import io
 import json
+import sys
+import time
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -12,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.agent import AgentSettings
+from kalmanac.agent.capture import WARM_UP
 from kalmanac.encoders import ENCODERS
 from kalmanac.experiment import (
     AGENTS,
@@ -26,10 +30,10 @@ from kalmanac.experiment import (
     training_environment,
 )
 from kalmanac.experiment.description import expect_known
-from kalmanac.experiment.estimate import full_batch, replay_gb
+from kalmanac.experiment.estimate import full_batch, mean_seconds, replay_gb, update_as_trained
 from kalmanac.experiment.flags import read_config, read_flags
 from kalmanac.experiment.progress import duration
-from kalmanac.experiment.recording import Recorder
+from kalmanac.experiment.recording import Recorder, evaluation_seed, evaluations_due
 from kalmanac.replay import Sizes
 from kalmanac.rollout import Episode
 from kalmanac.runlog import (
@@ -202,6 +206,14 @@ class Counts(gymnasium.Env):
         return np.full(1, self.steps, np.float32), 1.0, self.steps == self.length, False, {}
 
 
+class Steers(Counts):
+    """The same with actions that must be numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+
 class Scripted:
     """Action 5 at first, then 6, and 7 as an episode's last."""
 
@@ -242,6 +254,41 @@ def test_rows_hold_means_since_the_row_before(tmp_path):
     assert series(rows, "train/critic_loss") == ([24, 48], [3.0, 10.0])
     assert series(rows, "rollout/ep_rew_mean") == ([24, 48, 72], [24, 48, 72])
     assert series(rows, "train/updates") == ([24, 48, 72], [2, 3, 3])
+
+
+def test_agents_that_reach_an_evaluation_at_different_steps_play_the_same_episodes(
+    tmp_path, monkeypatch
+):
+    seeds = []
+
+    def evaluate(model, env, episodes, *, seed, normaliser):
+        seeds.append(seed)
+        return {"mean_reward": 0.0}
+
+    monkeypatch.setattr("kalmanac.experiment.recording.evaluate", evaluate)
+    model = make_model(TINY, training_environment(TINY), "cpu")
+    monkeypatch.setattr(model, "diagnostics", dict)
+    for name, steps in (("a", (40, 79, 80, 96)), ("b", (41, 44, 83, 95, 98))):
+        with RunFolder(tmp_path / name, TINY.to_data(), events=False) as folder:
+            recorder = Recorder(TINY, folder)
+            for step in steps:
+                model.num_timesteps = step
+                recorder.on_step(model)
+    assert len(seeds) == 2 * 3 * len(TINY.evaluations)
+    assert seeds[:6] == seeds[6:]
+    assert len(set(seeds)) == 6
+
+
+def test_the_last_evaluation_has_its_number_even_if_the_one_before_was_skipped():
+    early = TINY.changed({"total_steps": 81})
+    assert [evaluations_due(early, step) for step in (39, 40, 79, 80, 81, 84)] == [0, 1, 1, 2, 3, 3]
+    even = TINY.changed({"total_steps": 80})
+    assert [evaluations_due(even, step) for step in (79, 80, 83)] == [1, 2, 2]
+
+
+def test_every_evaluation_has_episodes_of_its_own():
+    seeds = {evaluation_seed(*which) for which in np.ndindex(3, 4, 2)}
+    assert len(seeds) == 24
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +372,26 @@ def test_ctrl_c_leaves_the_last_model(tmp_path, monkeypatch):
     assert RecurrentSAC.load(tmp_path / "a" / "last.safetensors").num_timesteps == 60
     assert RecurrentSAC.load(tmp_path / "a" / "best.safetensors").num_timesteps == 40
     assert read_summary(tmp_path / "a")["status"] == "interrupted"
+    assert series(read_metrics(tmp_path / "a"), "train/updates") == ([24, 48, 60], [4, 16, 22])
+
+
+def test_an_evaluation_that_is_interrupted_takes_no_row_with_it(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kalmanac.experiment.recording.evaluate", interrupt)
+    outcome = run(TINY.changed({"eval_every": 48}), tmp_path / "a", events=False)
+    assert (outcome.status, outcome.step) == ("interrupted", 48)
+    assert series(read_metrics(tmp_path / "a"), "train/updates") == ([24, 48], [4, 16])
+
+
+def test_the_end_of_a_run_is_in_its_last_row(tmp_path):
+    run(TINY.changed({"total_steps": 52}), tmp_path / "a", events=False)
+    (*_, before, last) = read_metrics(tmp_path / "a")
+    assert (before["step"], last["step"]) == (48, 52)
+    assert (before["train/updates"], last["train/updates"]) == (16, 18)
+    assert {"train/critic_loss", "eval/in/mean_reward"} <= last.keys()
+    assert [row["step"] for row in read_timing(tmp_path / "a")] == [24, 48, 52]
 
 
 def test_a_run_whose_losses_are_no_numbers_stops(tmp_path):
@@ -335,12 +402,66 @@ def test_a_run_whose_losses_are_no_numbers_stops(tmp_path):
     json.loads((tmp_path / "a" / "summary.json").read_text())
 
 
-def test_an_error_is_raised_and_the_run_marked(tmp_path, monkeypatch):
+def test_losses_that_are_no_numbers_are_seen_after_the_last_row_too(tmp_path):
+    wild = TINY.changed({"learning_rate": 1e38, "ent_coef": 0.1, "log_every": 10_000})
+    outcome = run(wild.changed({"eval_every": 10_000}), tmp_path / "a", events=False)
+    assert (outcome.status, outcome.step) == ("diverged", 96)
+    (row,) = read_metrics(tmp_path / "a")
+    assert row["train/critic_loss"] is None
+    assert not list((tmp_path / "a").glob("*.safetensors"))
+
+
+def test_a_diverged_agent_s_actions_end_the_run_and_the_last_good_model_stays(tmp_path):
+    wild = TINY.changed(
+        {"env": f"{__name__}:Steers", "learning_rate": 1e38, "evaluations": ("in",)}
+        | {"eval_every": 8, "log_every": 10_000}
+    )
+    outcome = run(wild, tmp_path / "a", events=False)
+    assert (outcome.status, outcome.step) == ("diverged", 20)
+    summary = read_summary(tmp_path / "a")
+    assert (summary["status"], summary["last"]["step"]) == ("diverged", 16)
+    model = RecurrentSAC.load(tmp_path / "a" / "last.safetensors", device="cpu")
+    assert model.num_timesteps == 16
+    assert all(x.isfinite().all() for x in model.learner.actor.parameters())
+
+
+def test_a_model_with_weights_that_are_no_numbers_is_not_saved(tmp_path):
+    model = make_model(TINY, training_environment(TINY), "cpu")
+    with RunFolder(tmp_path, TINY.to_data(), events=False) as folder:
+        (tmp_path / "last.safetensors").write_text("good")
+        recorder = Recorder(TINY, folder)
+        model.num_timesteps = 40
+        with torch.no_grad():
+            next(model.learner.critic.parameters()).view(-1)[-1] = torch.nan
+        assert not recorder.on_step(model)
+        recorder.finish(model, "diverged")
+    assert (tmp_path / "last.safetensors").read_text() == "good"
+    assert series(read_metrics(tmp_path), "eval/in/mean_reward") == ([], [])
+
+
+def test_what_cannot_be_built_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
+    small = TINY.changed({"total_steps": 8})
+    run(small, tmp_path / "a", events=False)
+    before = {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()}
+
+    def fail(experiment, name):
+        raise RuntimeError("no such world")
+
+    monkeypatch.setattr("kalmanac.experiment.recording.evaluation_environment", fail)
+    for name in ("a", "b"):
+        with pytest.raises(RuntimeError, match="no such world"):
+            run(small, tmp_path / name, events=False, overwrite=True)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_an_error_is_raised_and_the_run_marked(tmp_path, monkeypatch, kind):
     def fail(self, model):
-        raise RuntimeError("a bug")
+        raise kind("a bug")
 
     monkeypatch.setattr(Progress, "on_step", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
+    with pytest.raises(kind, match="a bug"):
         run(TINY, tmp_path / "a", events=False, progress=Progress(96, io.StringIO()))
     assert read_summary(tmp_path / "a")["status"] == "failed"
 
@@ -400,6 +521,26 @@ def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
     assert eager.seconds > 20 * short.seconds
     assert 0.1 < short.memory_gb < 8
     assert str(short._replace(seconds=2460.0, memory_gb=1.26)) == "about 41 min, 1.3 GB"
+
+
+def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
+    monkeypatch.setattr(sys.modules[estimate.__module__], "CapturedUpdate", lambda x: ("graph", x))
+    gpu = SimpleNamespace(device=torch.device("cuda"), update=None)
+    assert update_as_trained(gpu) == ("graph", gpu)
+    cpu = make_model(TINY, training_environment(TINY), "cpu").learner
+    assert update_as_trained(cpu) == cpu.update
+
+
+def test_the_recording_of_an_update_is_not_timed():
+    calls = []
+
+    def work():
+        calls.append(None)
+        if len(calls) <= WARM_UP + 1:  # the last of them records
+            time.sleep(0.05)
+
+    assert mean_seconds(work, torch.device("cpu"), 0.0) < 0.01
+    assert len(calls) == WARM_UP + 1 + 3
 
 
 def test_the_replay_is_estimated_by_what_it_keeps():

@@ -122,6 +122,53 @@ def test_the_same_experiment_starts_over_only_when_told(folder):
     assert read_metrics(folder.path) == []
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["best.safetensors", METRICS, SUMMARY, "events/mine.txt"])
+def test_a_folder_that_is_no_run_keeps_its_files(tmp_path, name, overwrite):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("mine")
+    (tmp_path / "notes.txt").touch()
+    told = f"which is no run but holds {name.split('/')[0]}, expected a new folder"
+    with pytest.raises(FolderTakenError, match=told):
+        RunFolder(tmp_path, WHAT, overwrite=overwrite, events=False)
+    assert file.read_text() == "mine"
+    assert not is_run(tmp_path)
+
+
+def test_a_folder_with_other_files_may_become_a_run(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with RunFolder(tmp_path, WHAT, events=False):
+        assert is_run(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_an_experiment_that_is_no_json_is_named_and_kept(tmp_path):
+    (tmp_path / EXPERIMENT).write_text("mine")
+    with pytest.raises(ValueError, match=r"experiment\.json: got no JSON \(.*expected an exp"):
+        RunFolder(tmp_path, WHAT, overwrite=True, events=False)
+    assert (tmp_path / EXPERIMENT).read_text() == "mine"
+
+
+def test_nothing_changes_before_the_block_begins(folder):
+    folder.log(1, {"a": 1})
+    again = RunFolder(folder.path, WHAT, overwrite=True, events=False)
+    new = RunFolder(folder.path / "new", WHAT, events=False)
+    assert len(read_metrics(folder.path)) == 1
+    assert not new.path.exists()
+    with again:
+        assert read_metrics(folder.path) == []
+
+
+def test_a_folder_that_was_taken_in_the_meantime_is_refused(tmp_path):
+    late = RunFolder(tmp_path, WHAT, events=False)
+    with RunFolder(tmp_path, WHAT | {"seed": 1}, events=False) as first:
+        first.log(1, {"a": 1})
+    with pytest.raises(FolderTakenError, match="holds another experiment"):
+        late.__enter__()
+    assert len(read_metrics(tmp_path)) == 1
+
+
 def test_a_file_in_the_way_is_refused(tmp_path):
     (tmp_path / "run").touch()
     with pytest.raises(FolderTakenError, match="which is a file"):

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 
+import gymnasium
 import pytest
 
 import kalmanac.train as verb
@@ -12,11 +14,20 @@ from kalmanac.runlog import read_experiment, read_metrics
 from kalmanac.sac import RecurrentSAC
 from kalmanac.train import default_folder, read_call
 
+BAD_DEVICES = {
+    "gpu": "device: got 'gpu', expected auto, cpu or cuda",
+    "meta": "device: got 'meta', expected auto, cpu or cuda",
+    "cuda:99": "device: got 'cuda:99', expected one that is there",
+}
 SHORT = (
     "--encoder memoryless --steps 64 --num-envs 4 --eval-every 32 --eval-episodes 4 "
     "--learning-starts 32 --log-every 16 --batch-size 4 --context-length 4 "
     "--env-settings horizon=5 --device cpu"
 )
+
+
+def needy():
+    raise gymnasium.error.DependencyNotInstalled("pip install\nwhat is missing")
 
 
 def call(words):
@@ -121,7 +132,8 @@ def test_folders_of_different_experiments_differ():
         ("best-arm --env-settings cst=1", "env_settings: got 'cst'; did you mean 'cost'?"),
         ("best-arm --tau 2", "tau: got 2.0"),
         ("best-arm --config no.toml", "config: got no.toml: No such file or directory"),
-        ("best-arm --device gpuu", "device: got 'gpuu', expected auto, cpu or cuda"),
+        *((f"best-arm --device {name}", told) for name, told in BAD_DEVICES.items()),
+        (f"{__name__}:needy --no-progress", "pip install what is missing"),
         ("Pendulum-v1 --encoder oracle", "privileged_space"),
     ],
 )
@@ -134,6 +146,16 @@ def test_a_call_that_cannot_be_understood_gets_one_line(words, told, capsys, tmp
     assert said.err.count("\n") == 1
     assert told in said.err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_that_cannot_be_built_is_refused(tmp_path, capsys, monkeypatch):
+    def fail(experiment, name):
+        raise ValueError(f"evaluation: got {name}, expected another")
+
+    monkeypatch.setattr(verb, "evaluation_environment", fail)
+    assert call(f"train best-arm {SHORT} --folder {tmp_path / 'a'}") == 2
+    assert capsys.readouterr().err.endswith("evaluation: got in, expected another\n")
+    assert not (tmp_path / "a").exists()
 
 
 def test_help_shows_the_preset_s_own_defaults(capsys):
@@ -178,6 +200,7 @@ def test_eval_gives_the_same_numbers_for_the_same_seed(trained, capsys):
         ("{run} --env oot", "evaluation: got 'oot'; did you mean 'out'?"),
         ("{run} --episodes 0", "episodes: got 0, expected at least 1"),
         ("{run}/events", "expected one with experiment.json"),
+        *((f"{{run}} --device {name}", told) for name, told in BAD_DEVICES.items()),
     ],
 )
 def test_eval_refuses_in_one_line(trained, words, told, capsys):
@@ -185,6 +208,14 @@ def test_eval_refuses_in_one_line(trained, words, told, capsys):
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
     assert told in said.err
+
+
+def test_eval_says_what_is_not_installed(trained, tmp_path, capsys):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    changes = {"env": f"{__name__}:needy", "env_settings": {}, "evaluations": ["in"]}
+    (tmp_path / "experiment.json").write_text(json.dumps(read_experiment(trained) | changes))
+    assert call(f"eval {tmp_path} --device cpu") == 2
+    assert capsys.readouterr().err == "kalmanac eval: pip install what is missing\n"
 
 
 def test_eval_without_a_model_says_so(trained, tmp_path, capsys):

@@ -25,7 +25,7 @@ VERBS = {
     "train": Verb("kalmanac.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"),
     "eval": Verb("kalmanac.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"),
     "doctor": Verb("kalmanac.doctor", "what is installed here, and a self-test of every scan"),
-    "demo": Verb("kalmanac.demo", "train three agents on a shortened bandit and draw what they learned"),
+    "demo": Verb("kalmanac.demo", "train three agents on a shortened bandit, and draw them"),
 }
 
 

@@ -1,7 +1,7 @@
 """`kalmanac demo`: three agents learn the shortened Best Arm; one picture and one table come out.
 
 Memoryless sees the last sample alone, vssm+kf remembers, Oracle is shown the Bayes posterior. The
-task is not the paper's: it ends after 50 steps instead of 1000, so that minutes suffice. Every
+task is not the paper's: it ends after 100 steps instead of 1000, so that minutes suffice. Every
 line, title and table that comes from it says "shortened".
 """
 
@@ -36,6 +36,7 @@ SHOWN = {  # how the picture calls and colours them: Okabe & Ito's, told apart b
     "memoryless": ("memoryless: sees the last sample only", "#D55E00"),
 }
 NEW_EPISODES, NEW_SEED = 1000, 1_000_003  # apart from the seeds of training and its evaluations
+PLACES = ("in", "out")  # where the best models play them
 BANDIT = {"mu": 0.2, "sigma": 1.0}  # of the episode that is drawn
 LEAST_SAMPLES, TRIES = 8, 200
 PICTURE, TABLE = "best-arm-shortened.png", "best-arm-shortened.md"
@@ -90,7 +91,7 @@ def measure(trained: Trained) -> Row:
     scale = check_environment(experiment).normaliser
     model = RecurrentSAC.load(place / MODELS["best"], device="cpu")
     new = {}
-    for name in experiment.evaluations:
+    for name in PLACES:
         env = evaluation_environment(experiment, name, NEW_EPISODES)
         new[name] = evaluate(model, env, NEW_EPISODES, seed=NEW_SEED, normaliser=scale)
         env.close()
@@ -155,7 +156,7 @@ def as_table(title: str, rows: Mapping[str, Row], ceilings: Mapping[str, Ceiling
     lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
     lines.insert(1, "|" + "|".join("-" * (n + 2) for n in wide) + "|")
     notes = (
-        "Returns are divided by 10, the reward of a right decision. Evaluations: 100 episodes each "
+        "Returns are divided by 10, the reward of a right decision. Evaluations: the picture's, "
         "during training.",
         f"The next columns: the best model in {NEW_EPISODES:,} new episodes; noisier: σ from 2 "
         "to 3 instead of 0 to 2, never seen in training.",
@@ -262,7 +263,7 @@ def demo(folder: Path, steps: int | None) -> int:
         f"(not the paper's task), seed {told.seed}"
     )
     rows = {agent: measure(trained[agent]) for agent in reversed(AGENTS)}
-    ceilings = {name: threshold(told, name) for name in told.evaluations}
+    ceilings = {name: threshold(told, name) for name in PLACES}
     played = play(RecurrentSAC.load(place / MODELS["best"], device="cpu"), settings)
     draw(title, trained, ceilings["in"], played, folder / PICTURE)
     table = as_table(title, rows, ceilings)

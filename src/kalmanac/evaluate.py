@@ -5,8 +5,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import gymnasium
+
 from kalmanac.experiment import (
     Experiment,
+    check_device,
     check_environment,
     evaluate,
     evaluation_environment,
@@ -34,6 +37,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if options.episodes is not None and options.episodes < 1:
             raise ValueError(f"episodes: got {options.episodes}, expected at least 1")
+        check_device(options.device)
         experiment = Experiment.from_data(read_experiment(options.run))
         file = options.run / MODELS[options.which]
         if not file.is_file():
@@ -43,7 +47,9 @@ def main(argv: Sequence[str]) -> int:
         rows = {
             name: _row(model, experiment, name, options.episodes, options.seed) for name in names
         }
-    except (ValueError, TypeError, FileNotFoundError) as error:
+    except (
+        ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, gymnasium.error.Error
+    ) as error:  # fmt: skip
         print(f"kalmanac eval: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     summary = read_summary(options.run)

@@ -25,22 +25,26 @@ EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 EVENTS = "events"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
+WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS)
 
 Row = dict[str, float | int | None]
 
 
 class FolderTakenError(ValueError):
-    """The folder holds a run already."""
+    """The folder holds a run already, or files that a run would write over."""
 
 
 class RunFolder:
     """Writes one run. Rows reach the disk at once; whole files are replaced in one step.
 
+    A folder that may not be written to is refused at once, but nothing on the disk changes before
+    the `with` block begins.
+
     Args:
         path: the folder; made where it is missing.
         experiment: what is run, as plain data.
         overwrite: start over where the folder holds this very experiment. Another one's folder
-            is refused in any case.
+            is refused in any case, and so is one that is no run but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
     """
 
@@ -53,6 +57,7 @@ class RunFolder:
         events: bool = True,
     ) -> None:
         self.path = Path(path)
+        self._experiment, self._overwrite = experiment, overwrite
         refuse_taken(self.path, experiment, overwrite=overwrite)
         if events and importlib.util.find_spec("tensorboard") is None:
             raise ModuleNotFoundError(
@@ -60,14 +65,8 @@ class RunFolder:
             )
         self._writer: Any = None
         self._events = events
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._clear()
-        self._write_json(EXPERIMENT, experiment)
-        self._files: dict[str, IO[str]] = {
-            name: (self.path / name).open("w", encoding="utf-8") for name in (METRICS, TIMING)
-        }
+        self._files: dict[str, IO[str]] = {}
         self._summary: dict[str, Any] = {}
-        self.summarize(status="running", step=0)
 
     def log(self, step: int, values: Mapping[str, float | int]) -> None:
         """One row of metrics.jsonl: nothing in it may depend on a clock."""
@@ -101,6 +100,13 @@ class RunFolder:
             self._writer.close()
 
     def __enter__(self) -> "RunFolder":
+        refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._clear()
+        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        for name in (METRICS, TIMING):
+            self._files[name] = (self.path / name).open("w", encoding="utf-8")
+        self.summarize(status="running", step=0)
         return self
 
     def __exit__(
@@ -128,7 +134,7 @@ class RunFolder:
             path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def _clear(self) -> None:
-        """Only what an earlier start of the same experiment left; other files stay."""
+        """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
         for name in (METRICS, TIMING, SUMMARY, *MODELS.values()):
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
@@ -140,6 +146,11 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
     if path.exists() and not path.is_dir():
         raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
     if not is_run(path):
+        if ours := [name for name in WRITTEN if (path / name).exists()]:
+            raise FolderTakenError(
+                f"folder: got {path}, which is no run but holds {', '.join(ours)}, "
+                "expected a new folder"
+            )
         return
     if read_experiment(path) != json.loads(json.dumps(experiment)):
         raise FolderTakenError(
@@ -163,7 +174,11 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What was run. FileNotFoundError in one line where `path` is no run folder."""
     if not is_run(path):
         raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
-    return json.loads((Path(path) / EXPERIMENT).read_text(encoding="utf-8"))
+    file = Path(path) / EXPERIMENT
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file}: got no JSON ({error}), expected an experiment") from None
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -7,19 +7,22 @@ configuration file says goes before the preset, and what a flag says before both
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import gymnasium
 
 from kalmanac.experiment import (
     AGENTS,
     Experiment,
     Outcome,
     Progress,
+    check_device,
     check_environment,
     estimate,
+    evaluation_environment,
     make_model,
     run,
     training_environment,
@@ -68,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         check_parts(experiment, options.device)
     except FolderTakenError as error:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
-    except (ValueError, TypeError, ModuleNotFoundError) as error:
+    except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error))
     return _train(experiment, folder, options)
 
@@ -101,16 +104,12 @@ def starting_point(task: str, agent: str) -> Experiment:
 
 
 def check_parts(experiment: Experiment, device: str) -> None:
-    """Build environment and agent once, so that what does not fit is said before the run."""
-    try:
-        kind = torch.device("cpu" if device == "auto" else device).type
-    except RuntimeError:
-        raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device: got {device!r}, but this machine has no usable GPU")
-    env = training_environment(experiment)
-    make_model(experiment, env, device)
-    env.close()
+    """Build environments and agent once, so that what does not fit is said before the run."""
+    check_device(device)
+    with closing(training_environment(experiment)) as env:
+        make_model(experiment, env, device)
+    for name in experiment.evaluations:
+        evaluation_environment(experiment, name).close()
 
 
 def default_folder(task: str, experiment: Experiment) -> Path:
@@ -146,7 +145,7 @@ def _ending(outcome: Outcome, experiment: Experiment) -> str:
     told = {
         "finished": "finished",
         "interrupted": f"interrupted at step {outcome.step:,}; the last model is kept",
-        "diverged": f"stopped at step {outcome.step:,}: the losses are no longer finite numbers",
+        "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
     }[outcome.status]
     lines = [
         f"{which}, step {found['step']:,}: {evaluation_line(_evaluations(found))}"

@@ -127,6 +127,37 @@ def test_a_restored_learner_goes_on_bit_for_bit(sizes: Sizes, updates: int) -> N
     assert torch.equal(its_action, action)
 
 
+def test_a_restore_keeps_the_optimisers_tensors_where_they_are() -> None:
+    """A recorded graph knows their addresses."""
+    made = learner(DISCRETE)
+    made.update(batch(DISCRETE))
+    kept = made.state_dict()
+
+    def places() -> list[int]:
+        return [x.data_ptr() for one in made.optimiser.state.values() for x in one.values()]
+
+    before = places()
+    made.update(batch(DISCRETE))
+    made.load_state_dict(kept)
+    assert places() == before
+    assert_same(made.state_dict(), kept)
+
+
+def test_a_generator_of_another_device_decides_a_new_seed() -> None:
+    made = learner(DISCRETE)
+    foreign = torch.arange(16, dtype=torch.uint8)  # as long as a CUDA generator's state
+    kept = made.state_dict() | {"generator.acting": foreign}
+    states = []
+    for _ in range(2):
+        made.acting.manual_seed(0)
+        made.load_state_dict(kept)
+        states.append(made.acting.get_state())
+    assert torch.equal(*states)
+    other = made.state_dict() | {"generator.acting": foreign.flip(0)}
+    made.load_state_dict(other)
+    assert not torch.equal(made.acting.get_state(), states[0])
+
+
 def test_a_foreign_state_is_refused() -> None:
     made = learner(DISCRETE)
     kept = made.state_dict()

@@ -54,6 +54,31 @@ def test_episodes_of_a_vector_with_different_lengths(mode):
     assert [e.info["privileged"][0] for e in found[1][:4]] == [3, 1, 3, 1], "the last step's info"
 
 
+@BOTH
+def test_infos_without_rows_hold_for_every_environment(mode):
+    shared = {
+        "speed": 1.5, "name": "ab", "nothing": None, "zero": np.float32(2), "names": {"a", "b"},
+        "table": np.arange(3), "_speed": False,
+    }  # fmt: skip
+
+    class Telling(VectorWrapper):
+        def step(self, actions):
+            *outcome, infos = self.env.step(actions)
+            told = shared | {"label": ["left", "right"], "nested": {"speed": 1.5}}
+            if "final_info" in infos:
+                infos["final_info"] |= told
+            return *outcome, infos | told
+
+    streams = EpisodeStreams(Telling(counting_vector((1,), (1,), mode=mode)))
+    streams.reset()
+    episodes = streams.step(np.array([1, 2])).episodes
+    assert [episode.info["label"] for episode in episodes] == ["left", "right"]
+    for episode in episodes:
+        assert episode.info["nested"] == {"speed": 1.5}
+        for name in shared.keys() - {"_speed"}:
+            assert episode.info[name] is shared[name]
+
+
 def test_reset_step_is_no_step():
     streams = EpisodeStreams(counting_vector((1,), mode=AutoresetMode.NEXT_STEP))
     streams.reset()

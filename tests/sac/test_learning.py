@@ -16,7 +16,6 @@ from kalmanac.rollout import evaluate_policy
 from kalmanac.sac import RecurrentSAC
 from tests.envs.toys import Identity, NoisyIntegrator, Reference, RepeatFirst
 
-QUICK = ("vssm+kf", "gru", "memoryless")
 SETTINGS: dict[str, Any] = {
     "actor_hidden": (32,),
     "critic_hidden": (32,),
@@ -65,13 +64,9 @@ TASKS = {
 }  # fmt: skip
 
 
-def encoders(*, with_memory: bool) -> list[Any]:
-    """The rows of the table; those not in QUICK are slow."""
-    return [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in ENCODERS
-        if not (with_memory and name == "memoryless")
-    ]
+def encoders(*, with_memory: bool) -> list[str]:
+    """The rows of the table."""
+    return [name for name in ENCODERS if not (with_memory and name == "memoryless")]
 
 
 @cache

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 
 from kalmanac.agent.networks import read_history
 from kalmanac.envs import make_vector
+from kalmanac.rollout import evaluate_policy
 from kalmanac.sac import Callback, EvalCallback, RecurrentSAC, TrainingSettings
 from tests.rollout.counting import Counting, counting_vector
 from tests.sac.small import Listener, Wandering, small, wandering
@@ -228,10 +229,39 @@ def test_wrong_environments_are_refused():
         small("memoryless", env)
 
 
+def test_predictions_that_draw_do_not_change_the_training():
+    ends = []
+    for looked_at in (False, True):
+        model = small("memoryless", wandering(2))
+        model.learn(20)
+        if looked_at:
+            model.predict(model.observation_space.sample())
+        model.learn(20)
+        ends.append(model.learner.state_dict())
+    assert all(torch.equal(x, ends[1][name]) for name, x in ends[0].items())
+
+
+def test_seeds_and_sizes_are_checked_by_name(tmp_path):
+    for seed in (-1, 0.5, True):
+        with pytest.raises(ValueError, match="seed: got"):
+            small("memoryless", wandering(2), seed=seed)
+    with pytest.raises(ValueError, match="buffer_size: got 1, expected at least one"):
+        small("memoryless", wandering(2), buffer_size=1)
+    model = small("memoryless", wandering(2), seed=np.int64(3), gamma=np.float32(0.5))
+    model.save(tmp_path / "model")
+    assert type(model).load(tmp_path / "model").seed == 3
+
+
 def test_evaluating_in_the_training_environment_is_refused():
     env = wandering(2)
     with pytest.raises(ValueError, match="env: got the environment of the training"):
         small("memoryless", env).learn(10, EvalCallback(env))
+    single = Wandering()
+    model = small("memoryless", single)
+    with pytest.raises(ValueError, match="env: got the environment of the training"):
+        model.learn(10, EvalCallback(single))
+    with pytest.raises(ValueError, match="env: got the environment of the training"):
+        evaluate_policy(model, single)
     with pytest.raises(TypeError, match="callback: got function, expected a Callback"):
         small("memoryless", env).learn(10, [lambda: None])
 

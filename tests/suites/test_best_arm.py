@@ -29,7 +29,7 @@ def test_runs_cover_costs_agents_and_five_seeds():
 def test_the_short_form_says_so():
     experiment = shortened(seed=3)
     assert experiment.label == "shortened"
-    assert experiment.env_settings == {"cost": 0.1, "horizon": 50}
+    assert experiment.env_settings == {"cost": 0.02, "horizon": 100}
     assert (experiment.tau, experiment.batch_size, experiment.context_length) == (0.03, 32, 64)
     assert experiment.seed == 3
     assert not paper().label

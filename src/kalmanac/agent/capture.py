@@ -51,9 +51,11 @@ class CapturedUpdate:
             self._seen += 1
             return self._beside(batch)
         if self._recording is None:
+            stream = torch.cuda.current_stream(self.learner.device)
             try:
                 self._recording = self._record(batch)
             except RuntimeError as error:
+                torch.cuda.set_stream(stream)  # a failed capture leaves its own behind
                 self.failed = True
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)

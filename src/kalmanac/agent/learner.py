@@ -79,6 +79,7 @@ class Learner:
     def act(
         self, observation: Tensor, previous_action: Tensor, state: State, *,
         episode_start: Tensor, explore: bool, observed: Tensor | None = None,
+        generator: Generator | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """One action each for observations (n, O), and the memory behind it.
 
@@ -87,6 +88,7 @@ class Learner:
             episode_start: (n,) bool: the memory is emptied first, and there is no previous action.
             explore: draw from the policy; False takes its mode.
             observed: (n,) bool: False where the reading is missing (and stored as zeros).
+            generator: draws the actions; None is the learner's own, `acting`.
 
         Returns:
             int64 (n,), or float (n, A) in [-1, 1].
@@ -104,7 +106,7 @@ class Learner:
         )
         parameters = self.actor.head(features)
         if explore:
-            return self.actor.policy.sample(parameters, self.acting), state
+            return self.actor.policy.sample(parameters, generator or self.acting), state
         return self.actor.policy.mode(parameters), state
 
     def action_as_input(self, action: Tensor) -> Tensor:

@@ -27,8 +27,15 @@ def load_adam(optimiser: torch.optim.Adam, tensors: Mapping[str, Tensor]) -> Non
         state.setdefault(int(number), {})[what] = x.clone()
     if state and set(state) != set(range(count)):
         raise ValueError(f"adam: got {len(state)} parameters, expected {count}")
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
+    if not optimiser.state:
+        groups = optimiser.state_dict()["param_groups"]
+        optimiser.load_state_dict({"state": state, "param_groups": groups})
+        return
+    # into the tensors that are there: a recorded graph knows their addresses
+    parameters = (p for group in optimiser.param_groups for p in group["params"])
+    for i, parameter in enumerate(parameters):
+        for what, x in optimiser.state[parameter].items():
+            x.copy_(state[i][what]) if state else x.zero_()
 
 
 def split_prefixes(

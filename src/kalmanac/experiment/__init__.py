@@ -1,6 +1,7 @@
 """Experiments: the one description of a run, and what happens when it is run."""
 
 from kalmanac.experiment.building import (
+    check_device,
     check_environment,
     evaluation_environment,
     make_model,
@@ -18,6 +19,7 @@ __all__ = [
     "Experiment",
     "Outcome",
     "Progress",
+    "check_device",
     "check_environment",
     "estimate",
     "evaluate",

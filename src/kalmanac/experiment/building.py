@@ -1,8 +1,10 @@
 """From a description to the things that it describes: environments, and an agent to train."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
@@ -22,6 +24,20 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
     for name in experiment.evaluations:
         expect_known("evaluations", name, spec.evaluations)
     return spec
+
+
+def check_device(device: str) -> None:
+    """ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
+    asked: torch.device | None = None
+    with suppress(RuntimeError):
+        asked = torch.device("cpu" if device == "auto" else device)
+    if asked is None or asked.type not in ("cpu", "cuda"):
+        raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")
+    usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked.type == "cuda" and (asked.index or 0) >= usable:
+        raise ValueError(
+            f"device: got {device!r}, expected one that is there: {usable} usable GPUs here"
+        )
 
 
 def training_environment(experiment: Experiment) -> VectorEnv[Any, Any, Any]:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from kalmanac.agent import Learner, Metrics
+from kalmanac.agent.capture import WARM_UP, CapturedUpdate
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import duration
@@ -39,7 +41,7 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     steps = model.advance(10**9)
 
     def timed(work: Callable[[], object]) -> float:
-        return _timed(work, model.device, seconds)
+        return mean_seconds(work, model.device, seconds)
 
     step = timed(lambda: next(steps))
     drawn = model.replay.sample(
@@ -51,7 +53,8 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
         packed=model.device.type == "cpu",
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)
-    short, long = (timed(partial(model.learner.update, batch)) for batch in (drawn, longest))
+    update = update_as_trained(model.learner)
+    short, long = (timed(partial(update, batch)) for batch in (drawn, longest))
     env.close()
     updates = experiment.update_to_data * max(
         0, experiment.total_steps - experiment.learning_starts
@@ -63,6 +66,11 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
         vector_steps * step + updates * (short + long) / 2,
         memory_gb() + replay_gb(experiment, model.learner.sizes),
     )
+
+
+def update_as_trained(learner: Learner) -> Callable[[Batch], Metrics]:
+    """The update in the form that a training runs: on CUDA, replayed from a graph."""
+    return CapturedUpdate(learner) if learner.device.type == "cuda" else learner.update
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
@@ -96,14 +104,18 @@ def replay_gb(experiment: Experiment, sizes: Sizes) -> float:
     return STORED_TWICE_AND_COPIED * kept * (4 * numbers + 2) / 1e9
 
 
-def _timed(work: Callable[[], object], device: torch.device, seconds: float) -> float:
-    """Seconds that `work` takes; its first calls, which may compile, are left out."""
-    for _ in range(3):
-        work()
-    began, times = time.perf_counter(), 0
-    while (spent := time.perf_counter() - began) < seconds or times < 3:
+def mean_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """Seconds that `work` takes; its first calls, which may compile or record, are left out."""
+
+    def done() -> None:
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+
+    for _ in range(WARM_UP + 1):  # an update's graph is recorded after its warm-up
+        done()
+    began, times = time.perf_counter(), 0
+    while (spent := time.perf_counter() - began) < seconds or times < 3:
+        done()
         times += 1
     return spent / times

@@ -24,8 +24,11 @@ Told = Callable[[int, Mapping[str, float]], None]
 class Recorder(Callback):
     """Writes a row every `log_every` steps, evaluates every `eval_every`, and keeps two models.
 
-    Rows hold means since the row before. Evaluations are deterministic, each with episodes of its
-    own that the seed and the step decide, so that nothing in metrics.jsonl depends on a clock.
+    Rows hold means since the row before; the last one is written where the training ends, however
+    it does. Evaluations are deterministic, each with episodes of its own that the seed and the
+    evaluation's number decide, so that nothing in metrics.jsonl depends on a clock. `diverged` says
+    that a loss or a weight is no finite number any more; such a model is neither evaluated nor
+    saved.
 
     Args:
         told: called with step and values of every evaluation.
@@ -44,7 +47,8 @@ class Recorder(Callback):
         self._sums: list[Tensor] = []
         self._updates = self._updates_before = 0
         self._evaluated_at = -1
-        self._next_row, self._next_evaluation = experiment.log_every, experiment.eval_every
+        self._evaluations = 0  # the last one's number
+        self._next_row = experiment.log_every
         self._began = self._row_began = time.perf_counter()
         self._row_step = 0
 
@@ -69,21 +73,30 @@ class Recorder(Callback):
         """Write and evaluate where it is time; False ends a training that diverged."""
         step, every = model.num_timesteps, self.experiment
         values: dict[str, float] = {}
-        if step >= self._next_row:
-            self._next_row = (step // every.log_every + 1) * every.log_every
-            self._clock(step)
-            values |= self._training()
-        if step >= min(self._next_evaluation, every.total_steps):
-            self._next_evaluation = (step // every.eval_every + 1) * every.eval_every
-            values |= self._evaluation(model)
-        if values:
-            self.folder.log(step, values)
+        try:
+            if step >= min(self._next_row, every.total_steps):
+                self._next_row = (step // every.log_every + 1) * every.log_every
+                values |= self._training(step)
+            due = evaluations_due(every, step)
+            if due > self._evaluations and self._sound(model):
+                self._evaluations = due
+                values |= self._evaluation(model)
+        finally:  # an evaluation that is interrupted takes no row with it
+            if values:
+                self.folder.log(step, values)
         return not self.diverged
+
+    def on_end(self, model: RecurrentSAC) -> None:
+        """What has happened since the last row, where the end came between two."""
+        step = model.num_timesteps
+        if step > self._row_step:
+            self.folder.log(step, self._training(step))
+        self._sound(model)
 
     def finish(self, model: RecurrentSAC, status: str) -> None:
         """The last model, unless an evaluation has just saved it, and how it ended."""
         step = model.num_timesteps
-        if self._evaluated_at < step:
+        if self._evaluated_at < step and self._sound(model):
             self._save(model, "last")
         self.folder.summarize(status=status, step=step, updates=self._updates)
 
@@ -92,8 +105,19 @@ class Recorder(Callback):
         for env in self.places.values():
             env.close()
 
-    def _training(self) -> dict[str, float]:
+    def _sound(self, model: RecurrentSAC) -> bool:
+        """Whether all that is learnt is still a finite number; the losses are known by their rows.
+
+        Reading waits for the device.
+        """
+        learnt = [x for group in model.learner.optimiser.param_groups for x in group["params"]]
+        finite = torch.stack([x.isfinite().all() for x in learnt]).all().item()
+        self.diverged = self.diverged or not finite
+        return not self.diverged
+
+    def _training(self, step: int) -> dict[str, float]:
         """Means over the episodes and the updates since the last row."""
+        self._clock(step)
         values: dict[str, float] = {"rollout/episodes": len(self._episodes)}
         if self._episodes:
             values["rollout/ep_rew_mean"] = _mean(e.total_reward for e in self._episodes)
@@ -102,9 +126,11 @@ class Recorder(Callback):
         values["train/updates"] = self._updates
         if self._sums:
             since = self._updates - self._updates_before
-            means = (torch.stack(self._sums) / since).tolist()
-            values |= dict(zip(self._names, means, strict=True))
-            self.diverged = not math.isfinite(values["train/critic_loss"])
+            numbers = (torch.stack(self._sums) / since).tolist()
+            means = dict(zip(self._names, numbers, strict=True))
+            values |= means
+            losses = [value for name, value in means.items() if name.endswith("_loss")]
+            self.diverged = self.diverged or not all(map(math.isfinite, losses))
         self._updates_before, self._sums = self._updates, []
         return values
 
@@ -117,7 +143,7 @@ class Recorder(Callback):
                 model,
                 env,
                 self.experiment.eval_episodes,
-                seed=evaluation_seed(self.experiment.seed, step, i),
+                seed=evaluation_seed(self.experiment.seed, self._evaluations, i),
                 normaliser=self.normaliser,
             )
             values |= {f"eval/{name}/{key}": value for key, value in found.items()}
@@ -154,9 +180,19 @@ class Recorder(Callback):
         self._row_began, self._row_step = now, step
 
 
-def evaluation_seed(seed: int, step: int, place: int) -> int:
+def evaluations_due(experiment: Experiment, step: int) -> int:
+    """The number of the evaluation that is due by `step`: one every `eval_every`, one at the end.
+
+    Agents reach it at different steps where the resets of an environment are no steps (NEXT_STEP).
+    """
+    if step >= experiment.total_steps:
+        return math.ceil(experiment.total_steps / experiment.eval_every)
+    return step // experiment.eval_every
+
+
+def evaluation_seed(seed: int, number: int, place: int) -> int:
     """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
-    return int(np.random.SeedSequence([seed, step, place]).generate_state(1)[0]) % 2**31
+    return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
 
 
 def memory_gb() -> float:

@@ -1,6 +1,7 @@
 """A run from its description to its folder. The training loop itself is `RecurrentSAC.advance`."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from kalmanac.experiment.building import make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.recording import Recorder
-from kalmanac.runlog import RunFolder, read_summary
+from kalmanac.runlog import RunFolder
 from kalmanac.sac import Callback
 
 
@@ -31,28 +32,33 @@ def run(
 ) -> Outcome:
     """Train, evaluate and record. A run that Ctrl-C ends leaves its last model too.
 
+    The folder is made, or cleared, only when all that the run needs has been built.
+
     Args:
         folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
         device: "auto" takes a GPU where there is one.
         progress: shows how the run gets on; None is silent.
         events: also write TensorBoard events.
     """
-    env = training_environment(experiment)
-    model = make_model(experiment, env, device)
     told = None if progress is None else progress.evaluated
-    with RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events) as written:
-        recorder = Recorder(experiment, written, told)
-        watching: list[Callback] = [recorder, *([] if progress is None else [progress])]
-        status = "failed"
-        try:
-            model.learn(experiment.total_steps, callback=watching)
-            status = "diverged" if recorder.diverged else "finished"
-        except KeyboardInterrupt:
-            status = "interrupted"
-        finally:
-            if progress is not None:
-                progress.stop()
-            recorder.finish(model, status)
-            recorder.close()
-            env.close()
-    return Outcome(status, Path(folder), int(read_summary(folder)["step"]))
+    written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
+    with closing(training_environment(experiment)) as env:
+        model = make_model(experiment, env, device)
+        with closing(Recorder(experiment, written, told)) as recorder, written:
+            watching: list[Callback] = [recorder, *([] if progress is None else [progress])]
+            status = "failed"
+            try:
+                model.learn(experiment.total_steps, callback=watching)
+                status = "finished"
+            except KeyboardInterrupt:
+                status = "interrupted"
+            except ValueError:  # as an action that is no number is refused
+                if not recorder.diverged:
+                    raise
+            finally:
+                if progress is not None:
+                    progress.stop()
+                if recorder.diverged:
+                    status = "diverged"
+                recorder.finish(model, status)
+    return Outcome(status, Path(folder), model.num_timesteps)

@@ -6,7 +6,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kalmanac.rollout.vectors import Environment, Episode, EpisodeStreams, as_vector
+from kalmanac.rollout.vectors import (
+    Environment,
+    Episode,
+    EpisodeStreams,
+    as_vector,
+    share_an_environment,
+)
 
 
 class PredictingModel(Protocol):
@@ -55,11 +61,15 @@ def evaluate_policy(
     """Run `n_eval_episodes` episodes of `model` in `env`, from a reset with `seed`.
 
     Each environment of a vector plays a number of episodes fixed beforehand. Taking the first that
-    finish instead would favour short episodes.
+    finish instead would favour short episodes. `env` must not be the one that `model` trains in:
+    its episode under way would go on in another one.
     """
     if n_eval_episodes < 1:
         raise ValueError(f"n_eval_episodes: got {n_eval_episodes}, expected at least 1")
-    streams = EpisodeStreams(as_vector(env))
+    vector = as_vector(env)
+    if share_an_environment(getattr(model, "env", None), vector):
+        raise ValueError("env: got the environment of the training, expected one of its own")
+    streams = EpisodeStreams(vector)
     n = streams.num_envs
     quota = [(n_eval_episodes + n - 1 - i) // n for i in range(n)]
     played: list[list[Episode]] = [[] for _ in range(n)]

@@ -61,6 +61,18 @@ def as_vector(env: Environment) -> VectorEnv[Any, Any, Any]:
     )
 
 
+def share_an_environment(
+    one: VectorEnv[Any, Any, Any] | None, other: VectorEnv[Any, Any, Any]
+) -> bool:
+    """Is any single environment in both? Of vectors that do not show theirs, the vector counts."""
+
+    def inside(env: VectorEnv[Any, Any, Any]) -> set[int]:
+        seen = env.unwrapped
+        return {id(getattr(e, "unwrapped", e)) for e in getattr(seen, "envs", [seen])}
+
+    return one is not None and bool(inside(one) & inside(other))
+
+
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
     """How `env` resets itself, as its metadata say; other ways than the two known are refused."""
     stated = (env.metadata or {}).get("autoreset_mode")
@@ -116,7 +128,7 @@ class EpisodeStreams:
         episodes = [
             Episode(
                 float(self._reward[i]), int(self._length[i]), bool(terminated[i]), int(i),
-                _row(last_infos, int(i)),
+                _row(last_infos, int(i), self.num_envs),
             )
             for i in rows
         ]  # fmt: skip
@@ -136,13 +148,24 @@ class EpisodeStreams:
         return [infos["final_obs"][i] for i in rows]
 
 
-def _row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The info of one environment out of a vector environment's infos."""
+def _row(infos: Mapping[str, Any], row: int, n: int) -> dict[str, Any]:
+    """The info of one environment out of those of n; what has no n rows holds for all of them."""
     info: dict[str, Any] = {}
     for key, value in infos.items():
         if key.startswith("_") or key in ("final_obs", "final_info"):
             continue
-        present = infos.get(f"_{key}")
-        if present is None or present[row]:
-            info[key] = _row(value, row) if isinstance(value, Mapping) else value[row]
+        present: Any = infos.get(f"_{key}")
+        if _has_rows(present, n) and not present[row]:
+            continue
+        if isinstance(value, Mapping):
+            info[key] = _row(value, row, n)
+        else:
+            info[key] = value[row] if _has_rows(value, n) else value
     return info
+
+
+def _has_rows(value: Any, n: int) -> bool:
+    """Whether `value` is a list, a tuple or any library's array of n entries."""
+    if isinstance(value, list | tuple):
+        return len(value) == n
+    return tuple(getattr(value, "shape", ()))[:1] == (n,)

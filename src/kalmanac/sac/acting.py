@@ -38,6 +38,7 @@ class Policy:
     def act(
         self, observation: NDArray[np.float32], state: PolicyState,
         episode_start: NDArray[np.bool_], *, explore: bool,
+        generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
         # torch warns of arrays that it must not write to
@@ -46,8 +47,9 @@ class Policy:
             seen = self.normaliser(seen)
         starts = torch.tensor(episode_start, device=self.device)
         action, encoder = self.learner.act(
-            seen, state.previous_action, state.encoder, episode_start=starts, explore=explore
-        )
+            seen, state.previous_action, state.encoder, episode_start=starts, explore=explore,
+            generator=generator,
+        )  # fmt: skip
         return action.cpu().numpy(), PolicyState(encoder, self.learner.action_as_input(action))
 
     def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from kalmanac.rollout import Episode, Evaluation, as_vector, evaluate_policy
-from kalmanac.rollout.vectors import Environment
+from kalmanac.rollout.vectors import Environment, share_an_environment
 
 if TYPE_CHECKING:
     from kalmanac.sac.recurrent_sac import RecurrentSAC
@@ -102,7 +102,7 @@ class EvalCallback(Callback):
 
     def on_start(self, model: "RecurrentSAC") -> None:
         """Count from where the model stands."""
-        if model.env is not None and model.env.unwrapped is self.env.unwrapped:
+        if share_an_environment(model.env, self.env):
             raise ValueError("env: got the environment of the training, expected one of its own")
         self._next = (model.num_timesteps // self.every + 1) * self.every
 

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -74,6 +75,8 @@ def _to_json(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, list | tuple):
         items = [_to_json(item, f"{place}/{i}", tensors) for i, item in enumerate(tree)]
         return items if isinstance(tree, list) else {"tuple": items}
+    if isinstance(tree, np.generic):
+        return tree.item()
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     raise TypeError(f"{place}: got {type(tree).__name__}, expected tensors and plain values")

@@ -77,7 +77,9 @@ class RecurrentSAC:
             actor_objective=actor_objective,
         )  # fmt: skip
         self.device = choose_device(device)
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+        self.seed = _seed(seed)
+        # of its own, so that looking at the agent does not change its training
+        self._predicting = torch.Generator(self.device).manual_seed(self.seed)
         self.num_timesteps = 0  # transitions, of all environments and trainings together
         self.num_updates = 0
         self.normaliser: Normaliser | None = None
@@ -197,7 +199,9 @@ class RecurrentSAC:
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
         encoded = problem.observations.encode(batch)
-        action, state = policy.act(encoded, state, starts, explore=not deterministic)
+        action, state = policy.act(
+            encoded, state, starts, explore=not deterministic, generator=self._predicting
+        )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
 
@@ -258,3 +262,12 @@ class RecurrentSAC:
         if self._training is None:
             raise ValueError("env: got None, expected one to train in; set_env gives it")
         return self._training
+
+
+def _seed(seed: int | None) -> int:
+    """The seed as a plain number; one drawn from the system for None."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed: got {seed!r}, expected an integer of at least 0, or None")
+    return int(seed)

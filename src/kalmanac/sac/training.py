@@ -33,6 +33,11 @@ class Training:
         self.steps_before = steps_before
         self.transitions = 0  # collected in this training
         self.updates = 0
+        if settings.buffer_size is not None and settings.buffer_size < env.num_envs:
+            raise ValueError(
+                f"buffer_size: got {settings.buffer_size}, expected at least one transition for "
+                f"each of {env.num_envs} environments"
+            )
         self.replay = Replay(
             policy.learner.sizes, env.num_envs, capacity=settings.buffer_size, device=policy.device
         )

@@ -38,20 +38,25 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
 
 
 def shortened(agent: str = "vssm+kf", *, seed: int = 0) -> Experiment:
-    """Not the paper's task: at most 50 questions, a fast target and small batches.
+    """Not the paper's task: at most 100 questions, and settings for minutes instead of hours.
 
-    Values travel along 50 steps instead of 1000, and six times as fast, so that minutes suffice to
-    see an agent learn.
+    Values travel along 100 steps instead of 1000, and six times as fast. The actor climbs the
+    cross-entropy: certain policies do not trap it (docs/findings.md), so one seed is enough to see
+    an agent learn.
     """
-    return paper(agent, cost=0.1, seed=seed).changed(
+    return paper(agent, cost=0.02, seed=seed).changed(
         {
-            "env_settings": {"horizon": 50},
+            "env_settings": {"horizon": 100},
             "label": SHORTENED,
             "total_steps": 40_000,
+            "learning_rate": 1e-3,
             "tau": 0.03,
+            "actor_objective": "cross-entropy",
             "batch_size": 32,
             "context_length": 64,
             "eval_every": 4_000,
+            "eval_episodes": 400,
+            "evaluations": ("in",),
         }
     )
 
@@ -70,7 +75,8 @@ SUITE = Suite(
     {
         "best-arm": Preset("the paper's task and settings: 500,000 steps", paper),
         "best-arm-demo": Preset(
-            f"{SHORTENED}: at most 50 questions at a cost of 0.1; learns within minutes", shortened
+            f"{SHORTENED}: at most 100 questions at a cost of 0.02; learns within minutes",
+            shortened,
         ),
     },
 )

@@ -1,10 +1,10 @@
 """How the CPU kernels are compiled: once per dtype, for strided arrays, with distinct arguments.
 
 Machine code is cached on disk beside the kernels' files and made anew when such a file changes. A
-change here or in `rows` is not noticed: remove `__pycache__` then (`make clean`).
+change here, in `rows` or in `softplus` is not noticed: remove `__pycache__` then (`make clean`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,17 +32,18 @@ def one_row(function: Callable[..., None]) -> Any:
     return numba.njit(pipeline_class=DistinctArrays, **OPTIONS)(function)
 
 
-def all_rows(signature: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
-    """Compile a kernel that spreads rows over threads; returns dtype → compiled kernel.
+def all_rows(signature: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """Compile a kernel that spreads rows over threads; returns number type → compiled kernel.
 
-    `signature` gives the argument types for a number type. It is fixed, so that a contiguous and a
-    strided signal run the same machine code, and it is compiled on first use and cached on disk.
+    `signature` gives the argument types for a number type, and for flags where they depend on some.
+    They are fixed, so that a contiguous and a strided signal run the same machine code, which is
+    made on first use and cached on disk.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[[Any], Any]:
+    def decorate(function: Callable[..., None]) -> Callable[..., Any]:
         @cache
-        def kernel(number: Any) -> Any:
-            declared = types.void(*signature(number))
+        def kernel(number: Any, *flags: bool) -> Any:
+            declared = types.void(*signature(number, *flags))
             return numba.njit([declared], parallel=True, cache=True, **OPTIONS)(function)
 
         return kernel
@@ -53,6 +54,11 @@ def all_rows(signature: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
 def signals(number: Any, count: int) -> Any:
     """The type of a tuple of `count` strided (B, T, N) arrays."""
     return types.UniTuple(types.Array(number, 3, "A"), count)
+
+
+def optional(number: Any, given: Sequence[bool]) -> Any:
+    """The type of a tuple of numbers, None where none is given: each form has its own code."""
+    return types.Tuple([number if there else types.none for there in given])
 
 
 def row_facts() -> Any:

@@ -8,15 +8,22 @@ import numba
 import numpy as np
 from numba import prange, types
 
-from kalmanac.ops.cpu.compile import all_rows, one_row, row_facts, signals
+from kalmanac.ops.cpu.compile import all_rows, one_row, optional, row_facts, signals
 from kalmanac.ops.cpu.rows import row
+from kalmanac.ops.cpu.softplus import noise, slope
 
 
-@all_rows(lambda n: (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 6)))
-def forward(width, inputs, beliefs, facts, outputs):
+def forward_types(n, *raw):
+    """The argument types of `forward` for a number type; `raw`: which floors are given."""
+    return types.intp, signals(n, 6), optional(n, raw), signals(n, 4), row_facts(), signals(n, 6)
+
+
+@all_rows(forward_types)
+def forward(width, inputs, floors, beliefs, facts, outputs):
     """Predict and update, t = 0 … length-1, then hold the belief (paper, Eqs. 4 to 6).
 
-    inputs (a, b, u, q, w, r); beliefs (m, P) of the start and of the prior, each (B, 1, N);
+    inputs (a, b, u, q, w, r), of which q and r come before their softplus where `floors` (r?, q?)
+    has a number; beliefs (m, P) of the start and of the prior, each (B, 1, N);
     outputs (mean, variance) of all steps and of the end, (B, 1, N), whose rows carry the belief,
     and scratch (B, 1, N) each that carries what rounding took from mean and variance. At a fixed
     point that loss is the same at every step, and a long memory (a → 1) would add it up a
@@ -28,17 +35,17 @@ def forward(width, inputs, beliefs, facts, outputs):
     for task in prange(rows * blocks):
         low = (task % blocks) * width
         count = min(width, channels - low)
-        forward_row(task // blocks, low, count, inputs, beliefs, facts, outputs)
+        forward_row(task // blocks, low, count, inputs, floors, beliefs, facts, outputs)
 
 
-def backward_types(n):
-    """The argument types of `backward` for a number type."""
-    common = (types.intp, signals(n, 6), signals(n, 4), row_facts(), signals(n, 2))
-    return (*common, signals(n, 4), signals(n, 6), signals(n, 4), signals(n, 5))
+def backward_types(n, *raw):
+    """The argument types of `backward`, as `forward_types`."""
+    common = forward_types(n, *raw)[:-1]
+    return (*common, signals(n, 2), signals(n, 4), signals(n, 6), signals(n, 4), signals(n, 5))
 
 
 @all_rows(backward_types)
-def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs, rounding):
+def backward(width, inputs, floors, beliefs, facts, saved, given, g_inputs, g_beliefs, rounding):
     """The closed-form adjoint, t = T-1 … 0.
 
     saved: mean and variance of all steps. given: the gradients of `forward`'s four outputs.
@@ -53,8 +60,8 @@ def backward(width, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs, r
         low = (task % blocks) * width
         count = min(width, channels - low)
         backward_row(
-            task // blocks, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs,
-            rounding,
+            task // blocks, low, count, inputs, floors, beliefs, facts, saved, given, g_inputs,
+            g_beliefs, rounding,
         )  # fmt: skip
 
 
@@ -65,9 +72,10 @@ def above_denormal(x):
 
 
 @one_row
-def forward_row(i, low, count, inputs, beliefs, facts, outputs):
+def forward_row(i, low, count, inputs, floors, beliefs, facts, outputs):
     """`forward` for `count` channels of row i, from channel `low` on."""
     a, b, u, q, w, r = inputs
+    r_floor, q_floor = floors
     m_start, P_start, m_prior, P_prior = beliefs
     lengths, reset, observed = facts
     mean, variance, m_end, P_end, m_rounding, P_rounding = outputs
@@ -96,15 +104,16 @@ def forward_row(i, low, count, inputs, beliefs, facts, outputs):
         mean_, variance_ = row(mean, i, t, low), row(variance, i, t, low)
         if observed[i, t]:
             for n in range(count):
+                q_t, r_t = noise(q_[n], q_floor), noise(r_[n], r_floor)
                 moved = b_[n] * u_[n] - (one - a_[n]) * m[n]
-                grown = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n]
+                grown = q_t - (one - a_[n]) * (one + a_[n]) * P[n]
                 x, p = m[n] + moved, P[n] + grown  # the prior
-                inverse = one / (p + r_[n])
-                k, g = p * inverse, r_[n] * inverse  # g is 1 - k without cancellation
+                inverse = one / (p + r_t)
+                k, g = p * inverse, r_t * inverse  # g is 1 - k without cancellation
                 m_change = moved + k * (w_[n] - x) + m_lost[n]
-                P_change = (grown * r_[n] - P[n] * p) * inverse + P_lost[n]
+                P_change = (grown * r_t - P[n] * p) * inverse + P_lost[n]
                 y, z = m[n] + m_change, P[n] + P_change
-                sharp = p > r_[n]  # then these sums cancel, but the memory is short
+                sharp = p > r_t  # then these sums cancel, but the memory is short
                 m_lost[n] = zero if sharp else m_change - (y - m[n])
                 P_lost[n] = zero if sharp else P_change - (z - P[n])
                 y = g * x + k * w_[n] if sharp else y
@@ -117,7 +126,7 @@ def forward_row(i, low, count, inputs, beliefs, facts, outputs):
         else:
             for n in range(count):
                 m_change = b_[n] * u_[n] - (one - a_[n]) * m[n] + m_lost[n]
-                P_change = q_[n] - (one - a_[n]) * (one + a_[n]) * P[n] + P_lost[n]
+                P_change = noise(q_[n], q_floor) - (one - a_[n]) * (one + a_[n]) * P[n] + P_lost[n]
                 y, z = m[n] + m_change, P[n] + P_change
                 m_lost[n] = m_change - (y - m[n])
                 P_lost[n] = P_change - (z - P[n])
@@ -135,10 +144,11 @@ def forward_row(i, low, count, inputs, beliefs, facts, outputs):
 
 @one_row
 def backward_row(
-    i, low, count, inputs, beliefs, facts, saved, given, g_inputs, g_beliefs, rounding
+    i, low, count, inputs, floors, beliefs, facts, saved, given, g_inputs, g_beliefs, rounding
 ):
     """`backward` for `count` channels of row i, from channel `low` on."""
     a, b, u, q, w, r = inputs
+    r_floor, q_floor = floors
     m_start, P_start, m_prior, P_prior = beliefs
     lengths, reset, observed = facts
     mean, variance = saved
@@ -186,20 +196,21 @@ def backward_row(
                 v, z = gm_[n] + mu_lost[n], gP_[n] + pi_lost[n]
                 x, y = mu[n] + v, pi[n] + z  # the adjoints of this step's posterior
                 v, z = v - (x - mu[n]), z - (y - pi[n])
-                p = a_[n] * a_[n] * P_[n] + q_[n]
-                inverse = one / (p + r_[n])
-                k, g = p * inverse, r_[n] * inverse
+                q_t, r_t = noise(q_[n], q_floor), noise(r_[n], r_floor)
+                p = a_[n] * a_[n] * P_[n] + q_t
+                inverse = one / (p + r_t)
+                k, g = p * inverse, r_t * inverse
                 e = (w_[n] - a_[n] * m_[n] - b_[n] * u_[n]) * inverse
                 p_bar = g * (x * e + y * g)
                 c_bar = g * x
-                gr_[n] = k * (y * k - x * e)
+                gr_[n] = k * (y * k - x * e) * slope(r_[n], r_floor)
                 gw_[n] = k * x
                 gu_[n] = b_[n] * c_bar
                 # to the step before: μ ← a g μ, π ← (a g)² π + a² g e μ, summed up by the change
                 fade = (one - a_[n]) + a_[n] * k  # 1 - a g
                 v = v - x * fade
                 z = z - y * fade * (two - fade) + a_[n] * a_[n] * g * e * x
-                sharp = p > r_[n]
+                sharp = p > r_t
                 x_new, y_new = x + v, y + z
                 mu_lost[n] = zero if sharp else v - (x_new - x)
                 pi_lost[n] = zero if sharp else z - (y_new - y)
@@ -207,7 +218,7 @@ def backward_row(
                 y_new = a_[n] * a_[n] * p_bar if sharp else y_new
                 mu[n] = zero if abs(x_new) <= tiny else x_new
                 pi[n] = zero if abs(y_new) <= tiny else y_new
-                v = p_bar + q_lost[n]
+                v = p_bar * slope(q_[n], q_floor) + q_lost[n]
                 z = gq_[n] + v
                 q_lost[n] = v - (z - gq_[n])
                 gq_[n] = z
@@ -234,7 +245,7 @@ def backward_row(
                 pi_lost[n] = z - (y_new - y)
                 mu[n] = zero if abs(x_new) <= tiny else x_new
                 pi[n] = zero if abs(y_new) <= tiny else y_new
-                v = y + q_lost[n]
+                v = y * slope(q_[n], q_floor) + q_lost[n]
                 z = gq_[n] + v
                 q_lost[n] = v - (z - gq_[n])
                 gq_[n] = z

@@ -7,10 +7,10 @@ import numba
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kalmanac.ops.arguments import carry_dtype
 from kalmanac.ops.cpu import kalman_kernels, linear_kernels
-from kalmanac.ops.inputs import valid_steps
 from kalmanac.ops.operators import split_signals
 
 NUMBERS = {
@@ -33,20 +33,19 @@ MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-lev
 def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
     """See `operators.kalman_operator`."""
     dtype = signals[0].dtype
-    mean, variance, m, P = _filter(
-        _kalman_inputs(parameters, signals, layout, floors), beliefs, facts
-    )
+    inputs, floors = _kalman_inputs(parameters, signals, layout, floors)
+    mean, variance, m, P = _filter(inputs, floors, beliefs, facts)
     return mean.to(dtype), variance.to(dtype), m, P, m.new_empty(0)
 
 
 def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
     """See `operators.kalman_operator`."""
-    inputs = _kalman_inputs(parameters, signals, layout, floors)
+    inputs, raw = _kalman_inputs(parameters, signals, layout, floors)
     w = inputs[4]
     rows, _, channels = w.shape
     saved = outputs[:2]
     if saved[0].dtype != w.dtype:  # rounded to half precision: filter again
-        saved = _filter(inputs, beliefs, facts)[:2]
+        saved = _filter(inputs, raw, beliefs, facts)[:2]
     g_parameters = w.new_zeros(3, rows, 1, channels)  # a, b, constant q: partial sums per row
     g_signals = [fresh(x.shape, w.dtype) for x in signals]
     named = split_signals(g_signals, layout)
@@ -65,10 +64,10 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     given = [w.new_zeros(channels) if g is None else g.to(w.dtype) for g in given]
     launch(
         kalman_kernels.backward, w,
-        arrays(w, inputs), _belief_arrays(w, beliefs), row_facts(w, *facts), arrays(w, saved),
-        arrays(w, given), arrays(w, g_inputs), arrays(w, g_beliefs), arrays(w, rounding),
+        arrays(w, inputs), raw, _belief_arrays(w, beliefs), row_facts(w, *facts),
+        arrays(w, saved), arrays(w, given), arrays(w, g_inputs), arrays(w, g_beliefs),
+        arrays(w, rounding), flags=_present(raw),
     )  # fmt: skip
-    _through_softplus(named, split_signals(signals, layout), floors, facts)
     summed = [g.clone() for g in g_parameters.sum((1, 2))]
     if floors[1] is not None and parameters[2] is not None:
         summed[2] *= parameters[2].sigmoid()
@@ -79,14 +78,15 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     return [*found, *(g.to(signals[0].dtype) for g in g_signals), *g_beliefs]
 
 
-def _filter(inputs, beliefs, facts):
+def _filter(inputs, floors, beliefs, facts):
     """Mean and variance of all steps and of the end."""
     w = inputs[4]
     outputs = [fresh(w.shape, w.dtype) for _ in range(2)]
     outputs += [w.new_empty(w.shape[0], w.shape[2]) for _ in range(4)]  # ends, scratch
     launch(
         kalman_kernels.forward, w,
-        arrays(w, inputs), _belief_arrays(w, beliefs), row_facts(w, *facts), arrays(w, outputs),
+        arrays(w, inputs), floors, _belief_arrays(w, beliefs), row_facts(w, *facts),
+        arrays(w, outputs), flags=_present(floors),
     )  # fmt: skip
     return outputs[:4]
 
@@ -98,43 +98,28 @@ def _belief_arrays(like, beliefs):
 
 
 def _kalman_inputs(parameters, signals, layout, floors):
-    """(a, b, u, q, w, r) in the carry dtype, noises as variances, b = 1 and u = 0 where absent."""
+    """(a, b, u, q, w, r) in the carry dtype, b = 1 and u = 0 where absent; the kernels' floors.
+
+    Time-varying noises with a floor stay raw, a constant one becomes a variance here.
+    """
     a, b, q = parameters
     named = {name: x.to(a.dtype) for name, x in split_signals(signals, layout).items()}
-    r_floor, q_floor = floors
-    q = named["q"] if q is None else q
-    return [
+    r_floor, q_floor = (None if x is None else NUMPY[a.dtype](x) for x in floors)
+    if q is not None and q_floor is not None:
+        q, q_floor = F.softplus(q) + floors[1], None
+    inputs = [
         a,
         torch.ones_like(a) if b is None else b,
         named["u"] if "u" in named else torch.zeros_like(a),
-        q if q_floor is None else _softplus(q).add_(q_floor),
+        named["q"] if q is None else q,
         named["w"],
-        named["r"] if r_floor is None else _softplus(named["r"]).add_(r_floor),
+        named["r"],
     ]
+    return inputs, (r_floor, q_floor)
 
 
-def _softplus(x):
-    beta, threshold = 1, 20  # F.softplus' defaults; it has no `out`
-    return torch.ops.aten.softplus.out(x, beta, threshold, out=fresh(x.shape, x.dtype))
-
-
-def _through_softplus(gradients, signals, floors, facts):
-    """Chain the gradients of raw noises with softplus' slope, but for steps that did not count.
-
-    What stands in the signals there may be NaN, and must not get into a gradient that is zero.
-    """
-    lengths, _, observed = facts
-    for name, floor in zip("rq", floors, strict=True):
-        if floor is None or name not in gradients:
-            continue
-        gradient, raw = gradients[name], signals[name]
-        slope = fresh(raw.shape, gradient.dtype)
-        gradient *= torch.sigmoid(raw.to(gradient.dtype), out=slope)
-        counts = None if lengths is None else valid_steps(lengths, raw)
-        if name == "r" and observed is not None:
-            counts = observed if counts is None else counts & observed
-        if counts is not None:
-            gradient.masked_fill_(~counts[..., None], 0)
+def _present(floors):
+    return tuple(x is not None for x in floors)
 
 
 def linear_forward(a, b, start, initial, lengths, reset):
@@ -182,7 +167,9 @@ def _start_arrays(like, start, initial):
     return arrays(like, [zero if x is None else x for x in (start, initial)])
 
 
-def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
+def launch(
+    kernel: Callable[..., Any], like: Tensor, *arguments: Any, flags: Sequence[bool] = ()
+) -> None:
     """Run a kernel with as many threads as PyTorch uses.
 
     Rows are the unit of work; where there are fewer rows than threads, rows are cut into blocks of
@@ -198,7 +185,7 @@ def launch(kernel: Callable[[Any], Any], like: Tensor, *arguments: Any) -> None:
     before = numba.get_num_threads()
     numba.set_num_threads(threads)
     try:
-        kernel(NUMBERS[like.dtype])(width, *arguments)
+        kernel(NUMBERS[like.dtype], *flags)(width, *arguments)
     finally:
         numba.set_num_threads(before)
         if torch.get_num_threads() != torchs:  # both may share one OpenMP, and so one count

@@ -1,0 +1,234 @@
+"""Time a whole update of the agent with every history encoder, beside its matrix products alone.
+
+    python benchmarks/update.py [--device cuda] [--quick] [--out results/update-cpu.json]
+
+The paper's sizes of Best Arm and of POPGym, each with the episodes of a Best Arm replay and with
+full windows. An update is what training does with a sampled batch: losses, gradients, Adam, target;
+sampling is timed apart. On CUDA, updates run one by one and as a replayed graph. An encoder whose
+update gives a number that is not finite is not timed, and the exit status is 1.
+"""
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
+from kalmanac.agent import AgentSettings, Learner
+from kalmanac.agent.capture import CapturedUpdate
+from kalmanac.doctor import machine, versions
+from kalmanac.encoders import ENCODERS
+from kalmanac.replay import Batch, Sizes
+from kalmanac.suites.best_arm import ENCODER_SETTINGS
+from products import layers_of, products
+from report import print_table
+from timing import Stopwatch, capture, interleave, release_memory
+
+NOTES = (
+    f"best-arm episodes: geometric lengths, their means log-uniform between 1 and {LONGEST_MEAN:g}:"
+    f" {MEAN} steps on average, at most {LONGEST}; full windows: every window has T steps",
+    "batches are drawn by the rule `episodes`; packed on the CPU, as in training",
+    "products: the update's matrix products alone, valid tokens only, as bare calls: linear "
+    "layers, recurrent weights and heads; not those of attention, no scan, nothing elementwise",
+    "× products: median over the rounds of the update's time by theirs in the same round",
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A size of the paper."""
+
+    name: str
+    batch: int
+    context: int
+    sizes: Sizes
+    actor_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
+
+
+TASKS = (
+    Task("Best Arm", 64, 256, Sizes(1, 3, True), (128,), (256,)),
+    Task("POPGym", 32, 64, Sizes(8, 5, True), (256, 256), (256, 256)),
+)
+SMALL = Task("small", 4, 8, Sizes(2, 3, True), (8,), (8, 8))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How long to measure, and with how many batches in turn."""
+
+    rounds: int
+    sample_seconds: float
+    batches: int
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure every size, print the tables, write JSON; 1 if an encoder was refused."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    options = _options(words)
+    device = torch.device(options.device)
+    before = torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    try:
+        rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
+        for note in NOTES:
+            print(f"- {note}")
+        tables = []
+        for task in (SMALL,) if options.quick else TASKS:
+            for full in (False, True):
+                tables.append(measure(options.only or list(ENCODERS), task, full, device, rules))
+                _print(tables[-1])
+                release_memory()
+    finally:
+        torch.set_num_threads(before)
+    if options.out is not None:
+        document = {
+            "command": shlex.join(["python", "benchmarks/update.py", *_without_folders(words)]),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": versions(),
+            "machine": machine(),
+            "device": device.type,
+            "threads": options.threads,
+            "notes": NOTES,
+            "tables": tables,
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"written: {options.out.name}")
+    return 1 if any(table["refused"] for table in tables) else 0
+
+
+def measure(
+    names: Sequence[str], task: Task, full: bool, device: torch.device, rules: Rules
+) -> dict[str, Any]:
+    """One table: updates and products of every encoder, all on the same batches."""
+    rng = np.random.default_rng(0)
+    lengths = np.full(task.batch, task.context) if full else episode_lengths(rng, 512)
+    replay = filled(task.sizes, lengths, rng, device)
+    draw = torch.Generator(device).manual_seed(0)
+    events, packed = device.type == "cuda", device.type == "cpu"
+
+    def sample(_: int) -> Batch:
+        return replay.sample(task.batch, task.context, generator=draw, packed=packed)
+
+    batches = [sample(i) for i in range(rules.batches)]
+    watches = {("", "sampling"): Stopwatch(sample, 1, events)}
+    refused: dict[str, str] = {}
+    for name in names:
+        learner = make_learner(name, task, device)
+        wrong = [k for k, x in learner.update(batches[0]).items() if not x.isfinite()]
+        if wrong:
+            refused[name] = f"{wrong[0]} is not finite"
+            continue
+        for column, run in workloads(learner, name, task, batches).items():
+            watches[name, column] = Stopwatch(run, len(batches), events)
+    for watch in watches.values():
+        watch.calibrate(rules.sample_seconds)
+        watch.runs = -(-watch.runs // watch.sets) * watch.sets  # every batch equally often
+    interleave(list(watches.values()), rules.rounds)
+    rows = []
+    for name in (n for n in names if n not in refused):
+        own = {column: watch for (n, column), watch in watches.items() if n == name}
+        rows.append({"name": name, **_row(own)})
+    return {
+        "task": task.name,
+        "batch": task.batch,
+        "context": task.context,
+        "episodes": "full windows" if full else "best-arm episodes",
+        "tokens": statistics.mean(int(b.lengths.sum()) for b in batches),
+        "sampling_seconds": watches["", "sampling"].median,
+        "rows": rows,
+        "refused": refused,
+    }
+
+
+def make_learner(name: str, task: Task, device: torch.device) -> Learner:
+    """The paper's agent."""
+    settings = AgentSettings(
+        encoder=name,
+        encoder_settings=ENCODER_SETTINGS.get(name, {}) if task.name == "Best Arm" else {},
+        context=task.context,
+        actor_hidden=task.actor_hidden,
+        critic_hidden=task.critic_hidden,
+        ent_coef=0.1 if task.name == "Best Arm" else "auto",
+    )
+    return Learner(settings, task.sizes, device=device)
+
+
+def workloads(
+    learner: Learner, name: str, task: Task, batches: Sequence[Batch]
+) -> dict[str, Callable[[int], Any]]:
+    """What is timed, by column."""
+    bare = [products(layers_of(learner, batch), learner.device) for batch in batches]
+    found: dict[str, Callable[[int], Any]] = {"eager": lambda i: learner.update(batches[i])}
+    if learner.device.type == "cpu":
+        return found | {"products": lambda i: bare[i](0)}
+    captured = CapturedUpdate(make_learner(name, task, learner.device))
+    for batch in [*batches, *batches]:
+        captured(batch)
+    found["captured"] = lambda i: captured(batches[i])
+    graphs = [capture(run, 1) for run in bare]
+    return found | {"products": lambda i: graphs[i](0)}
+
+
+def _row(watches: dict[str, Stopwatch]) -> dict[str, Any]:
+    floor = watches["products"].samples
+    return {
+        column: {
+            "median": watch.median,
+            "spread": watch.spread,
+            "best": min(watch.samples),
+            "times_products": statistics.median(
+                t / least for t, least in zip(watch.samples, floor, strict=True)
+            ),
+        }
+        for column, watch in watches.items()
+    }
+
+
+def _print(table: dict[str, Any]) -> None:
+    size, sampled = (table["batch"], table["context"]), table["sampling_seconds"] * 1e3
+    print(f"\n{table['task']}, (B, T) = {size}, {table['episodes']}: ", end="")
+    print(f"{table['tokens']:,.0f} tokens a batch, sampled in {sampled:.2g} ms")
+    columns = [c for c in ("eager", "captured") if any(c in row for row in table["rows"])]
+    head = ["", *(x for c in columns for x in (f"{c}, updates/s", "× products")), "products"]
+    body = []
+    for row in table["rows"]:
+        cells = [row["name"]]
+        for column in columns:
+            found = row[column]
+            cells.append(f"{1 / found['median']:,.3g} ± {found['spread']:.0%}")
+            cells.append(f"{found['times_products']:.2f}")
+        body.append([*cells, f"{row['products']['median'] * 1e3:.3g} ms"])
+    print_table(head, body)
+    for name, why in table["refused"].items():
+        print(f"  REFUSED {name}: {why}")
+
+
+def _without_folders(words: Sequence[str]) -> list[str]:
+    """The command for the record: no paths of this machine."""
+    return [Path(w).name if "/" in w else w for w in words]
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--only", nargs="+", choices=list(ENCODERS), help="these encoders alone")
+    parser.add_argument("--threads", type=int, default=2, help="of PyTorch and of the scans")
+    parser.add_argument("--rounds", type=int, default=9, help="samples per number")
+    parser.add_argument("--quick", action="store_true", help="a small size and few repetitions")
+    parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
