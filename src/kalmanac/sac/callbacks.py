@@ -78,7 +78,7 @@ class EvalCallback(Callback):
         every: environment steps between evaluations.
         episodes: episodes per evaluation.
         deterministic: without exploration.
-        seed: of the episodes, together with the step; None takes the model's.
+        seed: of the episodes, together with the evaluation's number; None takes the model's.
         report: called with the step and the evaluation.
         best_path: where the model with the best mean return so far is saved.
 
@@ -112,7 +112,9 @@ class EvalCallback(Callback):
         if step < self._next:
             return
         self._next = (step // self.every + 1) * self.every
-        words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, step])
+        # by number: agents whose steps differ meet the same episodes
+        number = step // self.every
+        words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, number])
         found = evaluate_policy(
             model, self.env, self.episodes, deterministic=self.deterministic,
             seed=int(words.generate_state(1)[0]) % 2**31,
