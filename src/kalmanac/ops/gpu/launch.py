@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kalmanac.ops.arguments import carry_dtype
-from kalmanac.ops.gpu import kalman_kernels, linear_kernels, segment_kernels
+from kalmanac.ops.gpu import adjoint_kernels, kalman_kernels, linear_kernels, segment_kernels
 from kalmanac.ops.gpu.steps import INTERPRETED
 from kalmanac.ops.gpu.tiling import kalman_chunk, linear_chunk, segments, tiling
 from kalmanac.ops.operators import split_signals
@@ -165,7 +165,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     summary = x.new(4, rows, x.N) if K > 1 else x.a
 
     def launch(ends: Sequence[Tensor | None], summarise: bool) -> None:
-        kalman_kernels.backward[x.grid(K)](
+        adjoint_kernels.backward[x.grid(K)](
             *x.inputs(), *x.conditions(), outputs[2],
             x.tensor(g_mean), x.tensor(g_variance), *(x.tensor(e) for e in ends),
             partials, *(x.tensor(named.get(s)) for s in "uwrq"), *g_start, *g_prior, summary,
