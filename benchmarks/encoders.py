@@ -10,7 +10,6 @@ its forward is not timed, and the exit status is 1.
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -32,7 +31,7 @@ from kalmanac.encoders.parameters import (
     rule_as_text,
     ten_percent_rule,
 )
-from report import print_table
+from report import command_on_record, print_table
 from timing import Stopwatch, capture, interleave, release_memory
 
 D_MODEL = 16
@@ -85,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(rule_as_text(shares))
     if options.out is not None:
         document = {
-            "command": shlex.join(["python", "benchmarks/encoders.py", *_without_folders(words)]),
+            "command": command_on_record("benchmarks/encoders.py", words),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": versions(),
             "machine": machine(),
@@ -208,11 +207,6 @@ def _cell(found: dict[str, float] | None) -> str:
     t = found["median"]
     number = f"{t * 1e6:.3g} µs" if t < 1e-3 else f"{t * 1e3:.3g} ms"
     return f"{number} ± {found['spread']:.0%}"
-
-
-def _without_folders(words: Sequence[str]) -> list[str]:
-    """The command for the record: no paths of this machine."""
-    return [Path(w).name if "/" in w else w for w in words]
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

@@ -10,7 +10,6 @@ the exit status is 1.
 import argparse
 import importlib.metadata
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from kalmanac.doctor import machine, versions
 from plain_pytorch import plain_pytorch
 from problem import Size
 from race import Race, RaceRules
-from report import print_race, print_summary
+from report import command_on_record, print_race, print_summary
 from timing import copy_bandwidth, release_memory
 
 PAPER_SIZES = (Size(32, 64, 128), Size(64, 256, 128))  # POPGym and Best Arm Identification
@@ -60,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"- {note}")
 
     document: dict[str, Any] = {
-        "command": shlex.join(["python", "benchmarks/scan.py", *_without_folders(words)]),
+        "command": command_on_record("benchmarks/scan.py", words),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions() | _jax_version(),
         "machine": machine(),
@@ -135,11 +134,6 @@ def _size(text: str) -> Size:
     if size is None or min(size) < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected B,T,N such as 32,64,128")
     return size
-
-
-def _without_folders(words: Sequence[str]) -> list[str]:
-    """The command without folders of this machine: absolute paths become bare file names."""
-    return [Path(word).name if Path(word).is_absolute() else word for word in words]
 
 
 def _jax_version() -> dict[str, str]:

@@ -16,7 +16,6 @@ The last contender shows it, by starting at 0.01.
 import argparse
 import json
 import math
-import shlex
 import statistics
 import sys
 import time
@@ -33,7 +32,7 @@ from kalmanac.doctor import machine, versions
 from kalmanac.encoders import ENCODERS, encoder_settings, make_encoder
 from kalmanac.encoders.parameters import count_parameters
 from kalmanac.ops import Belief, kalman_scan
-from report import print_table
+from report import command_on_record, print_table
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if options.out is not None:
         document = {
-            "command": shlex.join(["python", "benchmarks/tracking.py", *_without_folders(words)]),
+            "command": command_on_record("benchmarks/tracking.py", words),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": versions(),
             "machine": machine(),
@@ -200,11 +199,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"written: {options.out.name}")
     return 0
-
-
-def _without_folders(words: Sequence[str]) -> list[str]:
-    """The command for the record: no paths of this machine."""
-    return [Path(w).name if "/" in w else w for w in words]
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

@@ -10,7 +10,6 @@ update gives a number that is not finite is not timed, and the exit status is 1.
 
 import argparse
 import json
-import shlex
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from kalmanac.encoders import ENCODERS
 from kalmanac.replay import Batch, Sizes
 from kalmanac.suites.best_arm import ENCODER_SETTINGS
 from products import layers_of, products
-from report import print_table
+from report import command_on_record, print_table
 from timing import Stopwatch, capture, interleave, release_memory
 
 NOTES = (
@@ -92,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         torch.set_num_threads(before)
     if options.out is not None:
         document = {
-            "command": shlex.join(["python", "benchmarks/update.py", *_without_folders(words)]),
+            "command": command_on_record("benchmarks/update.py", words),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": versions(),
             "machine": machine(),
@@ -212,11 +211,6 @@ def _print(table: dict[str, Any]) -> None:
     print_table(head, body)
     for name, why in table["refused"].items():
         print(f"  REFUSED {name}: {why}")
-
-
-def _without_folders(words: Sequence[str]) -> list[str]:
-    """The command for the record: no paths of this machine."""
-    return [Path(w).name if "/" in w else w for w in words]
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

@@ -1,0 +1,63 @@
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kalmanac.agent.capture import WARM_UP
+from kalmanac.experiment import (
+    estimate,
+    make_model,
+    training_environment,
+)
+from kalmanac.experiment.estimate import full_batch, mean_seconds, replay_gb, update_as_trained
+from kalmanac.replay import Sizes
+from tests.experiment.tiny import TINY
+
+
+def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
+    short = estimate(TINY, device="cpu", seconds=0.02)
+    long = estimate(TINY.changed({"total_steps": 96_000}), device="cpu", seconds=0.02)
+    assert 0 < short.seconds < long.seconds / 20
+    eager = estimate(TINY.changed({"update_to_data": 500.0}), device="cpu", seconds=0.02)
+    assert eager.seconds > 20 * short.seconds
+    assert 0.1 < short.memory_gb < 8
+    assert str(short._replace(seconds=2460.0, memory_gb=1.26)) == "about 41 min, 1.3 GB"
+
+
+def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
+    monkeypatch.setattr(sys.modules[estimate.__module__], "CapturedUpdate", lambda x: ("graph", x))
+    gpu = SimpleNamespace(device=torch.device("cuda"), update=None)
+    assert update_as_trained(gpu) == ("graph", gpu)
+    cpu = make_model(TINY, training_environment(TINY), "cpu").learner
+    assert update_as_trained(cpu) == cpu.update
+
+
+def test_the_recording_of_an_update_is_not_timed():
+    calls = []
+
+    def work():
+        calls.append(None)
+        if len(calls) <= WARM_UP + 1:  # the last of them records
+            time.sleep(0.05)
+
+    assert mean_seconds(work, torch.device("cpu"), 0.0) < 0.01
+    assert len(calls) == WARM_UP + 1 + 3
+
+
+def test_the_replay_is_estimated_by_what_it_keeps():
+    sizes = Sizes(observation=100, action=3, discrete=True)
+    all_kept = replay_gb(TINY.changed({"total_steps": 10**6}), sizes)
+    bounded = replay_gb(TINY.changed({"total_steps": 10**6, "buffer_size": 10**5}), sizes)
+    assert all_kept == pytest.approx(10 * bounded)
+    assert all_kept > 10**6 * 100 * 4 / 1e9
+
+
+@pytest.mark.parametrize("encoder", ["memoryless", "gru"])
+def test_the_estimate_s_batch_is_one_that_the_agent_learns_from(encoder):
+    experiment = TINY.changed({"encoder": encoder, "burn_in": 1})
+    model = make_model(experiment, training_environment(experiment), "cpu")
+    batch = full_batch(model.learner.sizes, experiment, model.device)
+    assert batch.reward.shape == (4, 5)
+    assert model.learner.update(batch)["train/critic_loss"].isfinite()
