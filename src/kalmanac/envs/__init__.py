@@ -1,4 +1,5 @@
-"""Environments as Gymnasium vector environments: the table, the codecs of spaces, best-arm.
+"""Environments as Gymnasium vector environments: the table, the codecs of spaces, the tasks,
+and what corrupts readings and actions.
 
 Importing this package registers "kalmanac/BestArm-v0" with Gymnasium. No torch in here.
 """
@@ -9,7 +10,13 @@ from kalmanac.envs.bayes import Ceiling, bayes_threshold, posterior, threshold_p
 from kalmanac.envs.best_arm import BestArm
 from kalmanac.envs.best_arm_rules import ABOVE, ASK, BELOW
 from kalmanac.envs.best_arm_vector import BestArmVector
+from kalmanac.envs.corruption import Corruption, corrupted
+from kalmanac.envs.dmc import DMC
+from kalmanac.envs.extras import MissingExtraError
+from kalmanac.envs.noise import ActionNoise, ObservationNoise
+from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.sensing import FrameRepeat, ObservationDelay, ObservationDropout
 from kalmanac.envs.spaces import (
     ActionCodec,
     ObservationCodec,
@@ -18,21 +25,34 @@ from kalmanac.envs.spaces import (
     privileged_space,
 )
 from kalmanac.envs.table import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.workers import WorkerError, Workers
 
 __all__ = [
     "ABOVE",
     "ASK",
     "BELOW",
+    "DMC",
     "ENVS",
     "ActionCodec",
+    "ActionNoise",
     "BestArm",
     "BestArmVector",
     "Ceiling",
+    "Corruption",
     "EnvironmentSpec",
+    "FrameRepeat",
+    "MissingExtraError",
     "ObservationCodec",
+    "ObservationDelay",
+    "ObservationDropout",
+    "ObservationNoise",
+    "POPGym",
     "PrivilegedObservation",
+    "WorkerError",
+    "Workers",
     "action_codec",
     "bayes_threshold",
+    "corrupted",
     "environment",
     "make_vector",
     "observation_codec",

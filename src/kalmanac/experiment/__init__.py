@@ -3,6 +3,7 @@
 from kalmanac.experiment.building import (
     check_device,
     check_environment,
+    check_workers,
     evaluation_environment,
     make_model,
     training_environment,
@@ -21,6 +22,7 @@ __all__ = [
     "Progress",
     "check_device",
     "check_environment",
+    "check_workers",
     "estimate",
     "evaluate",
     "evaluation_environment",

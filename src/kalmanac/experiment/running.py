@@ -3,8 +3,9 @@
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment.building import make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress
@@ -29,6 +30,8 @@ def run(
     progress: Progress | None = None,
     overwrite: bool = False,
     events: bool = True,
+    workers: int | Literal["auto"] = 0,
+    worker_timeout: float = TIMEOUT,
 ) -> Outcome:
     """Train, evaluate and record. A run that Ctrl-C ends leaves its last model too.
 
@@ -39,10 +42,14 @@ def run(
         device: "auto" takes a GPU where there is one.
         progress: shows how the run gets on; None is silent.
         events: also write TensorBoard events.
+        workers: processes that step the training environments, 0 for this one; "auto" decides by
+            the environment and the cores. The results are the same.
+        worker_timeout: seconds until one that does not answer counts as hanging.
     """
     told = None if progress is None else progress.evaluated
     written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
-    with closing(training_environment(experiment)) as env:
+    training = training_environment(experiment, workers=workers, timeout=worker_timeout)
+    with closing(training) as env:
         model = make_model(experiment, env, device)
         with closing(Recorder(experiment, written, told)) as recorder, written:
             watching: list[Callback] = [recorder, *([] if progress is None else [progress])]
