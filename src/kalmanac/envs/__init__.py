@@ -16,6 +16,7 @@ from kalmanac.envs.extras import MissingExtraError
 from kalmanac.envs.noise import ActionNoise, ObservationNoise
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.resuming import environment_state, restore_environment
 from kalmanac.envs.sensing import FrameRepeat, ObservationDelay, ObservationDropout
 from kalmanac.envs.spaces import (
     ActionCodec,
@@ -54,10 +55,12 @@ __all__ = [
     "bayes_threshold",
     "corrupted",
     "environment",
+    "environment_state",
     "make_vector",
     "observation_codec",
     "posterior",
     "privileged_space",
+    "restore_environment",
     "threshold_policy",
 ]
 

@@ -104,7 +104,11 @@ class DMC(gymnasium.Env[Floats, Floats]):
         return {
             "physics": physics,
             "sensors": data.sensordata.copy(),
-            "model": {name: getattr(model, name).copy() for name in _MODEL_FIELDS},
+            "model": {
+                name: getattr(model, name).copy()
+                for name in _MODEL_FIELDS
+                if getattr(model, name).size
+            },
             "steps": self._sim._step_count,
             "running": not self._sim._reset_next_step,
             "random": {
@@ -118,8 +122,8 @@ class DMC(gymnasium.Env[Floats, Floats]):
         """Go on exactly where `get_checkpoint_state` was called."""
         check_state(state, self.get_checkpoint_state())
         model, data = self._sim.physics.model.ptr, self._sim.physics.data.ptr
-        for name in _MODEL_FIELDS:
-            getattr(model, name)[:] = state["model"][name]
+        for name, values in state["model"].items():
+            getattr(model, name)[:] = values
         kind = self._mujoco.mjtState.mjSTATE_INTEGRATION
         self._mujoco.mj_setState(model, data, np.asarray(state["physics"], np.float64), kind)
         # What dm_control's step leaves computed: all that follows from positions and velocities.

@@ -160,18 +160,19 @@ def make_vector(
                 f"{setting}: environment {name!r} has no such setting, "
                 f"expected {', '.join(known) or 'none'}"
             )
-    at_once = side_by_side(workers, spec, num_envs)
-    if at_once == 0 and not corruption and spec.make is not None:
+    at_once = side_by_side(spec, num_envs, workers, corruption)
+    if spec.make is not None and not corruption:
         env = spec.make(num_envs, **settings)
-    elif spec.single is None:
-        asked = f"corruption: got {corruption}" if corruption else f"workers: got {workers}"
-        raise ValueError(f"{asked}, expected none: {name!r} comes as a vector of many only")
-    else:
+    elif spec.single is not None:
         make = partial(_one, partial(spec.single, **settings), corruption or Corruption())
         if at_once:
             env = Workers([make] * num_envs, at_once=at_once, timeout=timeout)
         else:
             env = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    else:
+        raise ValueError(
+            f"corruption: got {corruption}, expected none: {name!r} comes as a vector of many only"
+        )
     return PrivilegedObservation(env) if privileged else env
 
 
@@ -179,7 +180,10 @@ def _one(make: Callable[[], Any], corruption: Corruption) -> Any:
     return corrupted(make(), corruption)
 
 
-def side_by_side(workers: int | Literal["auto"], spec: EnvironmentSpec, num_envs: int) -> int:
+def side_by_side(
+    spec: EnvironmentSpec, num_envs: int, workers: int | Literal["auto"],
+    corruption: Corruption | None = None,
+) -> int:  # fmt: skip
     """How many environments step side by side in processes of their own; 0: in this process."""
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -188,6 +192,8 @@ def side_by_side(workers: int | Literal["auto"], spec: EnvironmentSpec, num_envs
         raise ValueError(
             f"workers: got {workers!r}, expected auto or 0 to {num_envs}, the environments' number"
         )
+    if workers and spec.make is not None and not corruption:  # its copies draw other numbers
+        raise ValueError(f"workers: got {workers}, expected 0: {spec.name!r} steps many by itself")
     return workers
 
 

@@ -45,11 +45,8 @@ def check_device(device: str) -> None:
 
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
     """ValueError unless the environments can run in so many processes."""
-    spec = check_environment(experiment)
-    if side_by_side(workers, spec, experiment.num_envs) and spec.single is None:
-        raise ValueError(
-            f"workers: got {workers}, expected 0: {spec.name!r} comes as a vector of many only"
-        )
+    corruption = Corruption(**experiment.part(Corruption))
+    side_by_side(check_environment(experiment), experiment.num_envs, workers, corruption)
 
 
 def training_environment(
