@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from kalmanac.envs.workers import TIMEOUT
+from kalmanac.envs.workers import TIMEOUT, WorkerError
 from kalmanac.experiment import (
     AGENTS,
     Experiment,
@@ -36,7 +36,12 @@ from kalmanac.experiment.progress import evaluation_line
 from kalmanac.runlog import FolderTakenError, read_summary, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
 
-STATUS = {"finished": 0, "diverged": 1, "interrupted": 130}  # 130: as shells report Ctrl-C
+STATUS = {
+    "finished": 0,
+    "diverged": 1,
+    "failed": 1,
+    "interrupted": 130,
+}  # 130: as shells report Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,11 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
     except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error))
-    return _train(experiment, folder, options)
+    try:
+        return _train(experiment, folder, options)
+    except WorkerError as error:
+        print(f"kalmanac train: {error}", file=sys.stderr)
+        return STATUS["failed"]
 
 
 def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experiment]:

@@ -6,7 +6,8 @@ import pytest
 from gymnasium import spaces
 
 from kalmanac.envs import POPGym, make_vector
-from kalmanac.envs.popgym import HORIZONS, one_hot
+from kalmanac.envs.one_hot import one_hot
+from kalmanac.envs.popgym import HORIZONS
 
 
 def flat(space, value):

@@ -59,7 +59,7 @@ class DMC(gymnasium.Env[Floats, Floats]):
                 f"task: got {task!r}, expected a task of dm_control such as 'cheetah-run'"
             )
         self._random = np.random.RandomState()
-        with _quiet("absl"):  # some of dm_control's models are out of fashion for MuJoCo
+        with quiet("absl"):  # some of dm_control's models are out of fashion for MuJoCo
             self._sim = suite.load(domain, name, task_kwargs={"random": self._random})
         self._slices, self._size = _layout(self._sim.observation_spec())
         largest = float(np.finfo(np.float32).max)  # finite, because Gymnasium's checker asks for it
@@ -144,7 +144,7 @@ class DMC(gymnasium.Env[Floats, Floats]):
 
 
 @contextmanager
-def _quiet(name: str) -> Iterator[None]:
+def quiet(name: str) -> Iterator[None]:
     """Without the warnings of logger `name`."""
     logger = logging.getLogger(name)
     before = logger.level

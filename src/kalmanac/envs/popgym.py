@@ -5,7 +5,7 @@ encodes what is discrete, counts the actions of a grid through, brings continuou
 and tells the hidden state.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from kalmanac.envs.extras import load
 from kalmanac.envs.generators import check_names, generator
+from kalmanac.envs.one_hot import Row, one_hot
 
 Floats = NDArray[np.float32]
-Row = spaces.Box[np.float32]
 
 # task → steps of its longest episode
 HORIZONS = {
@@ -36,8 +36,6 @@ HORIZONS = {
     "RepeatPreviousMedium": 103,
 }
 NOISE = {"NoisyPositionOnlyCartPoleHard": 0.3, "NoisyPositionOnlyPendulumHard": 0.3}
-
-_MOST_ROWS = 4096  # of a table with every value of a space
 
 
 class POPGym(gymnasium.Env[Floats, Any]):
@@ -59,14 +57,13 @@ class POPGym(gymnasium.Env[Floats, Any]):
                 f"task: got {task!r}, expected a task of popgym such as 'RepeatPreviousEasy'"
             )
         self._task: Any = getattr(tasks, task)()
-        self._step = self._task.step
-        space, self._encode = one_hot(self._task.observation_space)
-        self.observation_space = space
+        self.observation_space, self._row = one_hot(self._task.observation_space)
         self.privileged_space: Row | None = None
+        self._truth: Callable[[Any], Floats] | None = None
         if truth:
-            self.privileged_space, self._encode_truth = one_hot(self._task.state_space)
-        self.action_space, self._own_action = _actions(self._task.action_space)
-        self._running = False
+            self.privileged_space, self._truth = one_hot(self._task.state_space)
+        self.action_space, self.own_action = _actions(self._task.action_space)
+        self._act = self._refuse  # a step is too short for asking whether an episode is running
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -74,28 +71,22 @@ class POPGym(gymnasium.Env[Floats, Any]):
         """A new episode."""
         super().reset(seed=seed)
         observation, _ = self._task.reset(seed=seed)
-        self._running = True
-        return self._encode(observation), self._info()
+        self._go_on(True)
+        return self._row(observation).copy(), self._info()
 
     def step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
         """One action."""
-        if not self._running:
-            raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
-        if self._own_action is not None:
-            action = self._own_action(action)
-        observation, reward, terminated, truncated, _ = self._step(action)
+        observation, reward, terminated, truncated, _ = self._act(action)
         if terminated or truncated:
-            self._running = False
-        return (
-            self._encode(observation), np.float32(reward), terminated, truncated,
-            self._info() if self.privileged_space is not None else {},
-        )  # fmt: skip
+            self._go_on(False)
+        info = {} if self._truth is None else self._info()
+        return self._row(observation).copy(), np.float32(reward), terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on, as plain data and arrays."""
         return {
             "task": _changing(self._task),
-            "running": self._running,
+            "running": self._act != self._refuse,
             "generator": self._task.np_random.bit_generator.state,
         }
 
@@ -107,49 +98,26 @@ class POPGym(gymnasium.Env[Floats, Any]):
         check_names(state["task"], now["task"], "state['task']")
         for name, value in state["task"].items():
             _restore(self._task, name, value)
-        self._running = bool(state["running"])
+        self._go_on(bool(state["running"]))
         self._task.np_random = generator(state["generator"])
 
     def _info(self) -> dict[str, Any]:
-        if self.privileged_space is None:
+        if self._truth is None:
             return {}
-        return {"privileged": self._encode_truth(self._task.get_state())}
+        return {"privileged": self._truth(self._task.get_state()).copy()}
 
+    def _go_on(self, running: bool) -> None:
+        if not running:
+            self._act = self._refuse
+        else:
+            self._act = self._task.step if self.own_action is None else self._translated
 
-def one_hot(space: gymnasium.Space[Any]) -> tuple[Row, Callable[[Any], Floats]]:
-    """A flat Box for the values of `space`, and the function that puts a value into it.
+    def _translated(self, action: Any) -> Any:
+        assert self.own_action is not None
+        return self._task.step(self.own_action(action))
 
-    Groups stand in the order of the space: one-hot where it is discrete, as they are elsewhere.
-    """
-    leaves = space.spaces if isinstance(space, spaces.Tuple) else (space,)
-    box = _flat_box(leaves)
-    sizes = [n for leaf in leaves for n in _counts(leaf)]
-    if all(sizes) and np.prod(sizes) <= _MOST_ROWS:
-        table = np.zeros((*sizes, sum(sizes)), np.float32)
-        for value in np.ndindex(*sizes):
-            table[value][np.cumsum([0, *sizes[:-1]]) + value] = 1.0
-        if isinstance(space, spaces.MultiDiscrete):
-            return box, lambda value: table[tuple(value)].copy()
-        return box, lambda value: table[value].copy()
-    if isinstance(space, spaces.Box):
-        return box, lambda value: np.array(value, np.float32).ravel()
-    offsets, end = [], 0
-    for leaf in leaves:
-        offsets.append(end + np.cumsum([0, *_counts(leaf)[:-1]]) if all(_counts(leaf)) else end)
-        end += _width(leaf)
-
-    def encode(value: Any) -> Floats:
-        row = np.zeros(end, np.float32)
-        for leaf, offset, part in zip(leaves, offsets, value, strict=True):
-            if isinstance(leaf, spaces.Box):
-                row[offset : offset + _width(leaf)] = np.ravel(part)
-            else:
-                row[offset + part] = 1.0
-        return row
-
-    if isinstance(space, spaces.Tuple):
-        return box, encode
-    return box, lambda value: encode((value,))
+    def _refuse(self, action: Any) -> Any:
+        raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
 
 
 def _actions(
@@ -162,32 +130,6 @@ def _actions(
     if isinstance(space, spaces.Box):  # all of popgym's are symmetric
         return spaces.Box(-1.0, 1.0, space.shape, np.float32), lambda action: space.high * action
     return space, None
-
-
-def _counts(leaf: gymnasium.Space[Any]) -> list[int]:
-    """How many values each discrete number of a space can have; a zero for a Box."""
-    if isinstance(leaf, spaces.Discrete) and leaf.start == 0:
-        return [int(leaf.n)]
-    if isinstance(leaf, spaces.MultiDiscrete) and not leaf.start.any():
-        return [int(n) for n in leaf.nvec.ravel()]
-    if isinstance(leaf, spaces.Box):
-        return [0]
-    raise TypeError(f"space: got {leaf}, expected Box, Discrete or MultiDiscrete from 0 on")
-
-
-def _width(leaf: gymnasium.Space[Any]) -> int:
-    return int(np.prod(leaf.shape)) if isinstance(leaf, spaces.Box) else sum(_counts(leaf))
-
-
-def _flat_box(leaves: Sequence[gymnasium.Space[Any]]) -> Row:
-    largest = np.finfo(np.float32).max  # finite, because Gymnasium's checker asks for it
-    low, high = [], []
-    for leaf in leaves:
-        width = _width(leaf)
-        low.append(leaf.low.ravel() if isinstance(leaf, spaces.Box) else np.zeros(width))
-        high.append(leaf.high.ravel() if isinstance(leaf, spaces.Box) else np.ones(width))
-    least, most = (np.concatenate(side).clip(-largest, largest) for side in (low, high))
-    return spaces.Box(least.astype(np.float32), most.astype(np.float32), dtype=np.float32)
 
 
 def _changing(task: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Defaults are the paper's for POPGym (Table 1); the presets of `kalmanac.suites` 
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import types
@@ -124,7 +125,7 @@ class Experiment:
     """Environment steps between rows of training metrics."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(Experiment)
+        hints = _hints()
         for entry in dataclasses.fields(self):
             value = _plain(getattr(self, entry.name))
             object.__setattr__(self, entry.name, _fitting(entry.name, value, hints[entry.name]))
@@ -233,6 +234,12 @@ def spell(hint: Any) -> str:
     return {int: "int", float: "a number", bool: "true or false", str: "a word"}.get(
         hint, "NAME=VALUE"
     )
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    """The fields' types; reading them takes longer than all the rest."""
+    return get_type_hints(Experiment)
 
 
 def _fitting(name: str, value: Any, hint: Any) -> Any:
