@@ -154,9 +154,9 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(tmp_path, capsys):
     options = f"--no-progress --no-tensorboard --workers 2 --folder {folder}"
     assert call(f"train tests.envs.faulty:Faulty {words} {options}") == 1
     told = capsys.readouterr().err.splitlines()[-1]
-    assert re.fullmatch(
-        r"kalmanac train: environment [01] \(seed \d+\): its process ended with exit code \[-9\]",
-        told,
+    assert told.startswith("kalmanac train: ")
+    assert re.search(
+        r"environment [01] \(seed \d+\): its process ended with exit code \[-9\]", told
     )
     assert read_summary(folder)["status"] == "failed"
 

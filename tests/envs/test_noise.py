@@ -113,7 +113,8 @@ def test_copies_of_a_vector_have_noise_of_their_own():
 def test_the_replay_holds_the_agents_own_actions_and_the_true_state_is_clean():
     experiment = Experiment(
         env=f"{__name__}:Still", num_envs=1, total_steps=40, learning_starts=1000, noise=0.5,
-        action_noise=0.5, privileged_critic=True,
+        action_noise=0.5, privileged_critic=True, encoder="memoryless", actor_hidden=(8,),
+        critic_hidden=(8,),
     )  # fmt: skip
     env = training_environment(experiment)
     model = make_model(experiment, env, "cpu")
