@@ -16,10 +16,8 @@ def test_it_lists_every_environment_with_spaces_horizon_and_noise(capsys):
     assert list(found) == [
         name for name in ENVS if name == "best-arm" or "popgym" in name or "pendulum" in name
     ]
-    assert found["best-arm"] == "1 number 3 choices 2 numbers 1,000 in every sample, σ ~ U(0, 2)"
-    assert found["dmc/pendulum-swingup"] == (
-        "3 numbers 1 in [-1, 1] 3 numbers 1,000 0.1 in the preset"
-    )
+    assert found["best-arm"] == "1 number 3 choices 2 numbers 1,000 σ ~ U(0, 2)"
+    assert found["dmc/pendulum-swingup"] == ("3 numbers 1 in [-1, 1] 3 numbers 1,000 preset: 0.1")
     assert found["popgym/MineSweeperEasy"] == "3 in [0, 1] 16 choices 48 in [0, 1] 15"
 
 

@@ -76,11 +76,12 @@ def test_bursts_last_as_long_as_asked_and_the_share_stays():
     assert missing.sum() / len(begins) == pytest.approx(5, rel=0.05)
 
 
-def test_the_first_reading_is_as_likely_to_be_missing():
+def test_the_first_reading_of_every_episode_is_as_likely_to_be_missing():
     env = ObservationDropout(Clock(), 0.25, burst=3)
     env.reset(seed=0)
     firsts = [env.reset()[0][0] == 0 for _ in range(8000)]
     assert np.mean(firsts) == pytest.approx(0.25, abs=0.02)
+    assert abs(np.corrcoef(firsts[:-1], firsts[1:])[0, 1]) < 0.05  # whatever came before
 
 
 def test_who_is_not_told_gets_the_same_zeros():

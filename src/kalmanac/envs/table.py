@@ -62,7 +62,7 @@ ENVS: dict[str, EnvironmentSpec] = {
         normaliser=10.0,
         horizon=1000,
         evaluations={"in": {}, "out": {"sigma": (2.0, 3.0)}},
-        noise="in every sample, σ ~ U(0, 2)",
+        noise="σ ~ U(0, 2)",
     ),
     **{
         f"dmc/{task}": EnvironmentSpec(
@@ -71,7 +71,7 @@ ENVS: dict[str, EnvironmentSpec] = {
             single=partial(DMC, task),
             settings={},
             horizon=dmc.HORIZON,
-            noise=f"{noise} in the preset",
+            noise=f"preset: {noise}",
             extra="dmc",
             heavy=True,
         )
@@ -84,7 +84,7 @@ ENVS: dict[str, EnvironmentSpec] = {
             single=partial(POPGym, task),
             settings={"truth": True},
             horizon=steps,
-            noise=f"{popgym.NOISE[task]}, its own" if task in popgym.NOISE else "",
+            noise=f"own: {popgym.NOISE[task]}" if task in popgym.NOISE else "",
             extra="popgym",
         )
         for task, steps in popgym.HORIZONS.items()
