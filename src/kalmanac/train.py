@@ -57,7 +57,7 @@ class Options:
     device: str = "auto"
     """auto, cpu or cuda."""
     workers: int | Literal["auto"] = 0
-    """Processes that step the training environments; 0 is this one. Results are the same."""
+    """Training environments that step at once in processes of their own; 0 is none."""
     worker_timeout: float = TIMEOUT
     """Seconds until an environment that does not answer counts as hanging."""
     overwrite: bool = False
@@ -191,7 +191,7 @@ def _help(task: str | None) -> int:
     wide = max(map(len, PRESETS))
     tasks = "\n".join(f"  {name:<{wide}}  {preset.summary}" for name, preset in PRESETS.items())
     show_help(
-        PRESETS[task if task in PRESETS else "best-arm"].experiment("vssm+kf"),
+        preset(task if task in PRESETS or task in TASKS else "best-arm").experiment("vssm+kf"),
         Options(),
         prog="kalmanac train TASK",
         description="Train an agent. --encoder takes oracle, too; --steps is short for "
