@@ -16,7 +16,7 @@ from kalmanac.envs.extras import MissingExtraError
 from kalmanac.envs.noise import ActionNoise, ObservationNoise
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
-from kalmanac.envs.resuming import environment_state, restore_environment
+from kalmanac.envs.resuming import Leavable, environment_state, restore_environment
 from kalmanac.envs.sensing import FrameRepeat, ObservationDelay, ObservationDropout
 from kalmanac.envs.spaces import (
     ActionCodec,
@@ -42,6 +42,7 @@ __all__ = [
     "Corruption",
     "EnvironmentSpec",
     "FrameRepeat",
+    "Leavable",
     "MissingExtraError",
     "ObservationCodec",
     "ObservationDelay",
