@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kalmanac.agent.losses import masked_mean
+from kalmanac.agent.losses import Counted
 from kalmanac.agent.networks import (
     Actor,
     Critic,
@@ -24,21 +24,21 @@ def diagnose(actor: Actor, critic: Critic, batch: Batch, privileged: bool) -> di
     """
     history = read_history(batch)
     judged = read_history(batch, privileged=privileged)
-    tokens = ~token_pads(batch)
+    tokens = Counted.of(~token_pads(batch))
     found = beliefs(actor.network, history, tokens)
     for name, x in beliefs(critic.network, judged, tokens).items():
         found[f"{name}_critic"] = x
     if critic.discrete:
-        valid = batch.valid
+        steps = Counted.of(batch.valid)
         share = torch.softmax(actor(history)[:, :-1], -1)
         q = critic.head(critic.network(judged.but_last())).mean(0)
         for a in range(share.shape[-1]):
-            found[f"train/q_action_{a}"] = masked_mean(q[..., a], valid)
-            found[f"train/policy_action_{a}"] = masked_mean(share[..., a], valid)
+            found[f"train/q_action_{a}"] = steps.mean(q[..., a])
+            found[f"train/policy_action_{a}"] = steps.mean(share[..., a])
     return found
 
 
-def beliefs(network: HistoryNetwork, history: History, tokens: Tensor) -> dict[str, Tensor]:
+def beliefs(network: HistoryNetwork, history: History, tokens: Counted) -> dict[str, Tensor]:
     """Mean gain and posterior variance over tokens, channels and layers; {} without beliefs."""
     if not isinstance(network.encoder, KalmanEncoder):
         return {}
@@ -49,6 +49,6 @@ def beliefs(network: HistoryNetwork, history: History, tokens: Tensor) -> dict[s
         observed=history.observed,
     )
     return {  # (B, L, T + 1, N) each
-        "train/gain_mean": masked_mean(seen.gain.mean((1, 3)), tokens),
-        "train/posterior_variance_mean": masked_mean(seen.posterior.variance.mean((1, 3)), tokens),
+        "train/gain_mean": tokens.mean(seen.gain.mean((1, 3))),
+        "train/posterior_variance_mean": tokens.mean(seen.posterior.variance.mean((1, 3))),
     }
