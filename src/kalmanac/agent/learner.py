@@ -156,7 +156,8 @@ class Learner:
         found = {"actor_loss": climbs, "critic_loss": losses.critic_loss(q, target, steps)}
         with torch.no_grad():
             seen = torch.cat([q, target[None], here.entropy[None]])
-            *q_means, target_mean, entropy = steps.mean(seen).unbind()
+            means = steps.mean(seen)
+            target_mean, entropy = means[2], means[3]
             q_max = seen[:2].masked_fill(steps.left_out, -math.inf).amax()
         if self.learns_temperature:
             found["ent_coef_loss"] = losses.temperature_loss(
@@ -166,7 +167,7 @@ class Learner:
         return found, metrics | {
             "train/ent_coef": temperature,
             "train/entropy": entropy,
-            "train/q_mean": sum(q_means) / len(q_means),
+            "train/q_mean": means[:2].mean(),
             "train/q_max": q_max,
             "train/target_mean": target_mean,
         }

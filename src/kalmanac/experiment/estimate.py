@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import torch
 
-from kalmanac.agent import Learner, Metrics
-from kalmanac.agent.capture import WARM_UP, CapturedUpdate
+from kalmanac.agent import Learner
+from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import duration
@@ -53,8 +53,8 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
         packed=model.device.type == "cpu",
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)
-    update = update_as_trained(model.learner)
-    short, long = (timed(partial(update, batch)) for batch in (drawn, longest))
+    updates_with = (update_as_trained(model.learner, batch) for batch in (drawn, longest))
+    short, long = map(timed, updates_with)
     env.close()
     updates = experiment.update_to_data * max(
         0, experiment.total_steps - experiment.learning_starts
@@ -68,9 +68,11 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     )
 
 
-def update_as_trained(learner: Learner) -> Callable[[Batch], Metrics]:
-    """The update in the form that a training runs: on CUDA, replayed from a graph."""
-    return CapturedUpdate(learner) if learner.device.type == "cuda" else learner.update
+def update_as_trained(learner: Learner, batch: Batch) -> Callable[[], object]:
+    """An update in the form that a training runs: on CUDA, replayed from a graph."""
+    if learner.device.type == "cuda":
+        return Captured([UpdateWith(learner, batch)], learner.device)
+    return partial(learner.update, batch)
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:

@@ -64,6 +64,12 @@ class Episodes:
             self._slot_at = np.zeros((self.head.size, rows), np.int64)
             self._place(np.arange(self.count))
 
+    def reserve(self, episodes: int) -> None:
+        """Room in the table for so many episodes in all."""
+        missing = episodes - self._table.shape[1]
+        if missing > 0:
+            self._set_table(np.pad(self._table, ((0, 0), (0, missing))), self.count)
+
     def begin(self, streams: Indices) -> None:
         """The next position of each stream holds the first observation of an episode."""
         self.open[streams] = True

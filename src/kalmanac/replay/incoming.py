@@ -59,16 +59,12 @@ def require(name: str, fine: NDArray[np.bool_], streams: Indices, expected: str)
 
 def vectors(name: str, x: Values, streams: Indices, width: int, device: torch.device) -> Tensor:
     """Finite float32 values (k, width) on the device."""
-    tensor = _floats(name, x, (streams.size, width), device)
-    _finite(name, tensor, streams)
-    return tensor
+    return _finite(name, _floats(name, x, (streams.size, width)), streams).to(device)
 
 
 def rewards(x: Values, streams: Indices, device: torch.device) -> Tensor:
     """Finite float32 values (k,) on the device."""
-    tensor = _floats("reward", x, (streams.size,), device)
-    _finite("reward", tensor, streams)
-    return tensor
+    return _finite("reward", _floats("reward", x, (streams.size,)), streams).to(device)
 
 
 def flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
@@ -116,12 +112,12 @@ def token(
                 f"{name}: got {came}, expected {'values' if wanted else 'None'}, as the sizes say"
             )
     fields: dict[str, Tensor] = {}
-    readings = _floats("observation", observation, (streams.size, sizes.observation), device)
+    readings = _floats("observation", observation, (streams.size, sizes.observation))
     if observed is not None:
-        fields["observed"] = torch.from_numpy(flags("observed", observed, streams)).to(device)
-        readings = readings.masked_fill(~fields["observed"][:, None], 0)
-    _finite("observation", readings, streams)
-    fields["observation"] = readings
+        seen = torch.from_numpy(flags("observed", observed, streams))
+        readings = readings.masked_fill(~seen.to(readings.device)[:, None], 0)
+        fields["observed"] = seen.to(device)
+    fields["observation"] = _finite("observation", readings, streams).to(device)
     if privileged is not None:
         fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged, device)
     return fields
@@ -134,14 +130,16 @@ def _array(name: str, x: Values) -> NDArray[Any]:
     return array if array.flags.writeable else array.copy()  # torch warns of read-only memory
 
 
-def _floats(name: str, x: Values, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _floats(name: str, x: Values, shape: tuple[int, ...]) -> Tensor:
+    """float32 where they are: what comes from the host is checked there, without a device."""
     tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(_array(name, x))
     if tensor.shape != shape:
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {shape}")
-    return tensor.to(device, torch.float32)
+    return tensor.to(torch.float32)
 
 
-def _finite(name: str, x: Tensor, streams: Indices) -> None:
+def _finite(name: str, x: Tensor, streams: Indices) -> Tensor:
+    """x, if all of it is finite."""
     # On the host numpy takes a quarter of torch's time for so few numbers.
     on_host = x.device.type == "cpu"
     if not bool(np.isfinite(x.numpy()).all() if on_host else x.isfinite().all()):
@@ -150,3 +148,4 @@ def _finite(name: str, x: Tensor, streams: Indices) -> None:
             f"{name}: got {x[tuple(where)].item()} in stream {streams[int(where[0])]}, "
             "expected finite numbers"
         )
+    return x

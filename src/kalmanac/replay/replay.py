@@ -54,6 +54,24 @@ class Replay:
         """Episodes held; an open one counts from its first transition on."""
         return self._episodes.count
 
+    def reserve(self, steps: int) -> None:
+        """Make room for so many more transitions at once: until they have come, nothing moves.
+
+        Episodes of a few steps need up to twice the room, and get it when they do.
+        """
+        rows = int(self._episodes.head.max()) + -(-steps // self.streams) + FIRST_ROWS
+        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+        self._episodes.reserve(self.episodes + steps if self.capacity is None else self.capacity)
+
+    def places(self) -> tuple[int, ...]:
+        """Where the tensors lie that `sample` reads; other numbers after they had to move."""
+        table = self._episodes.table()
+        return (*(x.data_ptr() for x in self._storage.fields.values()), table.entries.data_ptr())
+
+    def settle(self) -> None:
+        """Bring the table of episodes on the device up to date, as `sample` would."""
+        self._episodes.table()
+
     def begin(
         self, streams: Values, observation: Values, privileged: Values | None = None,
         observed: Values | None = None,
@@ -173,6 +191,9 @@ class Replay:
             return
         while rows < needed:
             rows *= 2
-        rows = rows if self._most_rows is None else min(rows, self._most_rows)
-        self._storage.grow(rows, self._episodes.head)
-        self._episodes.index_rows(rows)
+        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+
+    def _grow(self, rows: int) -> None:
+        if rows > self._storage.rows:
+            self._storage.grow(rows, self._episodes.head)
+            self._episodes.index_rows(rows)

@@ -27,6 +27,8 @@ class Normaliser:
         self.count = 0
         self.mean = np.zeros(size)  # (O,) float64
         self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
+        self._settled: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._settled_at: dict[torch.device, int] = {}
 
     def update(self, observation: NDArray[np.float32]) -> None:
         """Take in n more observations (n, O), by the pairwise update of Chan et al. (1979)."""
@@ -72,10 +74,21 @@ class Normaliser:
         self.clip, self.count = state["clip"], state["count"]
         self.mean = state["mean"].cpu().numpy().copy()
         self.squares = state["squares"].cpu().numpy().copy()
+        self._settled_at.clear()
+
+    def settle(self, device: torch.device) -> None:
+        """Bring mean and scale on the device up to date, in tensors that keep their place."""
+        if self._settled_at.get(device) == self.count:
+            return
+        scale = 1.0 / np.sqrt(self.variance + EPSILON)
+        fresh = [torch.as_tensor(x, dtype=torch.float32) for x in (self.mean, scale)]
+        if device in self._settled:
+            for held, x in zip(self._settled[device], fresh, strict=True):
+                held.copy_(x)
+        else:
+            self._settled[device] = (fresh[0].to(device), fresh[1].to(device))
+        self._settled_at[device] = self.count
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        scale = 1.0 / np.sqrt(self.variance + EPSILON)
-        return (
-            torch.as_tensor(self.mean, dtype=torch.float32).to(device),
-            torch.as_tensor(scale, dtype=torch.float32).to(device),
-        )
+        self.settle(device)
+        return self._settled[device]

@@ -18,6 +18,7 @@ from kalmanac.rollout import as_vector
 from kalmanac.rollout.vectors import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
+from kalmanac.sac.loop import TrainingLoop
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
@@ -153,26 +154,22 @@ class RecurrentSAC:
         self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
     ) -> Iterator["RecurrentSAC"]:
         """The training loop, one vector step and its updates at a time."""
-        training, callbacks = self._attached(), Callbacks(callback)
-        end = self.num_timesteps + total_timesteps
-        callbacks.on_start(self)
+        loop = self.loop(total_timesteps, callback)
+        loop.begin()
         try:
-            while self.num_timesteps < end:
-                collected = training.collect()
-                self.num_timesteps += collected.transitions
-                for episode in collected.episodes:
-                    callbacks.on_episode(self, episode)
-                for _ in range(training.updates_due()):
-                    metrics = training.update(training.batch())
-                    training.updates += 1
-                    self.num_updates += 1
-                    callbacks.on_update(self, metrics)
-                goes_on = callbacks.on_step(self)
+            while loop.unfinished:
+                for _ in range(loop.collect()):
+                    loop.updated(loop.training.update())
+                loop.settle()
                 yield self
-                if not goes_on:
-                    break
         finally:
-            callbacks.on_end(self)
+            loop.end()
+
+    def loop(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
+    ) -> TrainingLoop:
+        """The training in its single moves, for `Lockstep`."""
+        return TrainingLoop(self, self._attached(), total_timesteps, callback)
 
     def predict(
         self, observation: Any, state: PolicyState | None = None,

@@ -1,6 +1,6 @@
 """What a training holds beside the agent: environments, replay, random streams, and the account."""
 
-from collections.abc import Callable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.agent import Metrics
-from kalmanac.agent.capture import CapturedUpdate
+from kalmanac.agent.capture import Captured, Work
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
@@ -17,7 +17,7 @@ from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.settings import TrainingSettings
 
 
-class Training:
+class Training(Work):
     """Collects with the policy, draws batches, and knows how many updates are due.
 
     `steps_before` is what the agent had seen before this training: beyond `learning_starts`, its
@@ -41,11 +41,8 @@ class Training:
         self.replay = Replay(
             policy.learner.sizes, env.num_envs, capacity=settings.buffer_size, device=policy.device
         )
-        learner = policy.learner
-        self.update: Callable[[Batch], Metrics] = (
-            CapturedUpdate(learner) if policy.device.type == "cuda" else learner.update
-        )
         self._attach(env, seed)
+        self._captured: Captured | None = None
 
     def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Go on in another environment; the episodes under way end as truncated."""
@@ -71,9 +68,31 @@ class Training:
         """Updates that the transitions collected so far call for and that have not been made."""
         return self.settings.updates_after(self.transitions) - self.updates
 
-    def batch(self) -> Batch:
-        """A batch for an update."""
-        return self._draw(self._drawing)
+    def update(self) -> Metrics:
+        """Draw a batch and learn from it; on CUDA, as a replayed graph."""
+        if self.policy.device.type != "cuda":
+            return self.run()
+        if self._captured is None:
+            self._captured = Captured([self], self.policy.device)
+        return self._captured()[0]
+
+    def run(self) -> Metrics:
+        """Draw a batch and learn from it, eagerly."""
+        return self.policy.learner.update(self._draw(self._drawing))
+
+    def prepare(self) -> None:
+        """Bring what batches are drawn from up to date on the device."""
+        self.replay.settle()
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.settle(self.policy.device)
+
+    def places(self) -> Hashable:
+        """Of the replay; all else stays where it is."""
+        return self.replay.places()
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Of drawing and of learning."""
+        return [self._drawing, self.policy.learner.learning]
 
     def batch_aside(self) -> Batch:
         """A batch for looking at: the updates draw the same ones whether it is asked for or not."""
