@@ -135,8 +135,7 @@ class Learner:
 
         with torch.no_grad():
             there = policy.intend(parameters[:, 1:], self.learning)
-            features = self.target.network.encode(judged)
-            following = self.target.judge(*(x[:, 1:] for x in features))
+            following = self.target.judge(*self.target.network.encode(judged)).following()
             target = losses.bootstrap_target(
                 batch.reward,
                 batch.terminated,

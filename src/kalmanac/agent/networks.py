@@ -3,6 +3,7 @@
 Each owns an embedder and a history encoder; the twin Q heads share the critic's.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ class History(NamedTuple):
 
     observation: Tensor  # (B, T + 1, O)
     previous_action: Tensor  # (B, T + 1, A)
-    lengths: Tensor  # (B,)
+    lengths: Tensor | None  # (B,); None: pads are computed like steps
     reset: Tensor | None  # (B, T + 1)
     observed: Tensor | None  # (B, T + 1)
 
@@ -30,7 +31,7 @@ class History(NamedTuple):
         return History(
             self.observation[:, :-1],
             self.previous_action[:, :-1],
-            self.lengths.clamp(max=self.observation.shape[1] - 1),
+            None if self.lengths is None else self.lengths.clamp(max=self.observation.shape[1] - 1),
             None if self.reset is None else self.reset[:, :-1],
             None if self.observed is None else self.observed[:, :-1],
         )
@@ -42,10 +43,13 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     if privileged and batch.privileged is not None:
         observation = torch.cat([observation, batch.privileged], -1)
     padded = token_pads(batch)[..., None]
+    # A GPU takes as long with pads as without, and all encoders are causal: no step depends on the
+    # pads behind it. Lengths would only add operations there.
+    lengths = None if observation.is_cuda else batch.lengths
     return History(
         observation.masked_fill(padded, 0),
         batch.previous_action.masked_fill(padded, 0),
-        batch.lengths,
+        lengths,
         batch.reset,
         batch.observed,
     )
@@ -153,9 +157,16 @@ class Judgement:
     """Q at given features: of the actions taken, and of those that a policy would take."""
 
     def __init__(self, critic: Critic, features: Sequence[Tensor]) -> None:
-        self.features = features
+        self.features: Sequence[Tensor] = features
         self.head = critic.head
         self.table = critic.head(*features) if critic.discrete else None  # (2, …, A), once
+
+    def following(self) -> "Judgement":
+        """Of all steps (B, T) but the first."""
+        later = copy.copy(self)
+        later.features = [x[:, 1:] for x in self.features]
+        later.table = None if self.table is None else self.table[:, :, 1:]
+        return later
 
     def taken(self, action: Tensor) -> Tensor:
         """(2, …) of actions (…, A), one-hot if discrete; gradients reach the critic."""

@@ -28,7 +28,8 @@ class Adam:
         self.values = side_by_side(everything)
         self.gradients = torch.zeros_like(self.values)
         self.spans = _spans(groups)
-        self._slots = _views(self.gradients, everything)
+        gaps = [_room(p) - p.numel() for p in everything]
+        self._gaps = [self.values.new_zeros(gap) for gap in gaps]
         pieces = CUDA_PIECES if self.values.is_cuda else 1
         self._pieces = list(self.values.tensor_split(pieces))
         self._slopes = list(self.gradients.tensor_split(pieces))
@@ -43,7 +44,8 @@ class Adam:
 
         Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
         """
-        torch._foreach_copy_(self._slots, [g.contiguous() for g in gradients])
+        beside = [x for g, gap in zip(gradients, self._gaps, strict=True) for x in (g, gap)]
+        torch.cat([x.reshape(-1) for x in beside], out=self.gradients)
         norms = {}
         for name in clipped:
             own = self.gradients[self.spans[name]]

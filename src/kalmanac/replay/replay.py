@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kalmanac.ops import gpu
 from kalmanac.replay import drawing, gathering, incoming, layout
 from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.episodes import Episodes
@@ -130,6 +131,15 @@ class Replay:
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
         """
+        if rule == "episodes" and not packed and self.device.type == "cuda" and gpu.INSTALLED:
+            self._check_draw(batch, context, burn_in, rule)
+            drawn = layout.drawn_one_a_row(
+                self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
+                generator=generator,
+            )  # fmt: skip
+            return gathering.gather(
+                drawn[1], drawn[0], self._storage, true_previous_action=true_previous_action
+            )
         windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
         return self.gather(
             windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
@@ -140,6 +150,12 @@ class Replay:
         burn_in: int = 0,
     ) -> drawing.Windows:  # fmt: skip
         """Choose windows. They are good until the next `add` or `close`."""
+        self._check_draw(batch, context, burn_in, rule)
+        return drawing.draw(
+            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
+        )
+
+    def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
         incoming.whole_number("batch", batch, 1)
         incoming.whole_number("context", context, 1)
         incoming.whole_number("burn_in", burn_in, 0)
@@ -147,9 +163,6 @@ class Replay:
             raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(drawing.RULES)}")
         if self._episodes.count == 0:
             raise ValueError("replay: got no transitions yet, expected at least one to draw from")
-        return drawing.draw(
-            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
-        )
 
     def gather(
         self, windows: drawing.Windows, most: int, *, true_previous_action: bool = False,
