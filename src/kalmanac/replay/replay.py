@@ -56,12 +56,15 @@ class Replay:
 
     def begin(
         self, streams: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None,
+        observed: Values | None = None, pixels: Values | None = None,
+        action_mask: Values | None = None,
     ) -> None:  # fmt: skip
         """First observations (k, O) of new episodes of the streams (k,)."""
         at = incoming.stream_numbers(streams, self.streams)
         incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
-        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        token = incoming.token(
+            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+        )
         self._make_rows(at)
         self._storage.write(self._storage.index(at, self._episodes.head[at]), **token)
         self._episodes.begin(at)
@@ -69,7 +72,8 @@ class Replay:
     def add(
         self, streams: Values, action: Values, reward: Values, terminated: Values,
         truncated: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None,
+        observed: Values | None = None, pixels: Values | None = None,
+        action_mask: Values | None = None,
     ) -> None:  # fmt: skip
         """One transition in each of the streams (k,), with the observation it led to.
 
@@ -81,7 +85,9 @@ class Replay:
         stops = incoming.flags("truncated", truncated, at)
         actions = incoming.actions(action, at, self.sizes, self.device)
         rewards = incoming.rewards(reward, at, self.device)
-        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        token = incoming.token(
+            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+        )
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
