@@ -170,6 +170,7 @@ def test_tensors_survive_in_their_places(tmp_path):
         spaces.MultiDiscrete([[2, 3], [4, 5]], dtype=np.int32),
         spaces.MultiBinary(4),
         spaces.MultiBinary([2, 3]),
+        spaces.MultiBinary([4]),
         spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,)))),
         spaces.Dict({"b": spaces.Dict({"x": spaces.MultiBinary(2)}), "a": spaces.Discrete(2)}),
     ],

@@ -36,7 +36,8 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
             "dtype": str(space.dtype),
         }
     if isinstance(space, MultiBinary):
-        return {"type": "MultiBinary", "shape": list(space.shape)}
+        n = space.n  # a number or a shape: Gymnasium tells 4 and (4,) apart
+        return {"type": "MultiBinary", "n": int(n) if isinstance(n, int) else [int(m) for m in n]}
     if isinstance(space, Tuple):
         return {"type": "Tuple", "spaces": [space_to_json(inner) for inner in space]}
     if isinstance(space, Dict):
@@ -60,7 +61,7 @@ def space_from_json(document: dict[str, Any]) -> gymnasium.Space[Any]:
         dtype = np.dtype(document["dtype"])
         return MultiDiscrete(document["nvec"], dtype=dtype.type, start=document["start"])
     if kind == "MultiBinary":
-        return MultiBinary(document["shape"])
+        return MultiBinary(document["n"])
     if kind == "Tuple":
         return Tuple([space_from_json(inner) for inner in document["spaces"]])
     if kind == "Dict":
