@@ -92,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     head = ["", *(f"seed {seed}" for seed in range(options.seeds)), "mean", "× exact filter"]
     body = []
     for name, runs in found.items():
-        last = [one["errors"][-1] for one in runs]
-        mean = statistics.mean(last)
-        body.append([f"vssm+kf, {name}", *(f"{x:.3f}" for x in last), f"{mean:.3f}",
+        ends: list[float] = [one["errors"][-1] for one in runs]
+        mean = statistics.mean(ends)
+        body.append([f"vssm+kf, {name}", *(f"{x:.3f}" for x in ends), f"{mean:.3f}",
                      f"{mean / exact:.2f}"])  # fmt: skip
     dashes = ["–"] * options.seeds
     body.append(["exact filter, told", *dashes, f"{exact:.3f}", "1.00"])

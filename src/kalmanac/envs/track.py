@@ -67,10 +67,11 @@ class Track(gymnasium.Env[Floats, Floats]):
         return self._reading(), reward, False, self._time >= self.horizon, self._info()
 
     def _reading(self) -> Floats:
-        return np.float32([self._target + self.noise * self.np_random.standard_normal()])
+        reading = self._target + self.noise * self.np_random.standard_normal()
+        return np.array([reading], dtype=np.float32)
 
     def _info(self) -> dict[str, Any]:
-        return {"privileged": np.float32([self._target])}
+        return {"privileged": np.array([self._target], dtype=np.float32)}
 
 
 def tracks(num_envs: int, **settings: Any) -> SyncVectorEnv:

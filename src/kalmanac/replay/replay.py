@@ -163,13 +163,14 @@ class Replay:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the replay that `state` was taken from; what comes next comes bit for bit."""
-        for name, own in (
-            ("sizes", self.sizes._asdict()),
-            ("streams", self.streams),
-            ("capacity", self.capacity),
+        shapes = tuple(tuple(shape) for shape in state["sizes"].get("images", ()))
+        for name, came, own in (
+            ("sizes", state["sizes"] | {"images": shapes}, self.sizes._asdict()),
+            ("streams", state["streams"], self.streams),
+            ("capacity", state["capacity"], self.capacity),
         ):
-            if state[name] != own:
-                raise ValueError(f"{name}: got {state[name]}, expected {own}")
+            if came != own:
+                raise ValueError(f"{name}: got {came}, expected {own}")
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 
