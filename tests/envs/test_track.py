@@ -76,5 +76,5 @@ def test_bad_steps_are_refused():
         env.step(np.zeros(1))
     env.reset(seed=0)
     for action in (np.zeros(2), np.array([np.nan])):
-        with pytest.raises(ValueError, match="action: got .*expected one finite number"):
+        with pytest.raises(ValueError, match=r"action: got .*expected one finite number"):
             env.step(action)
