@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.agent import Categorical, SquashedGaussian
-from kalmanac.agent.losses import cross_entropy_loss, masked_mean, temperature_loss
+from kalmanac.agent.losses import Counted, cross_entropy_loss
 from kalmanac.agent.networks import read_history
 from kalmanac.replay import Batch, Sizes
 from tests.agent.cases import batch, gradients, learner
@@ -50,9 +50,12 @@ def test_soft_value_and_entropy_are_those_of_the_allowed_actions_alone() -> None
     mask = torch.tensor([True, False, True, True]).expand(5, 4)
     kept = [0, 2, 3]
     alpha = torch.tensor(0.3)
-    found = Categorical(4).soft_value(Categorical(4).allowing(logits, mask), lambda _: q, alpha, g)
-    alone = Categorical(3).soft_value(logits[:, kept], lambda _: q[..., kept], alpha, g)
-    for x, y in zip(found, alone, strict=True):
+    inside = Categorical(4).intend(Categorical(4).allowing(logits, mask), g)
+    alone = Categorical(3).intend(logits[:, kept], g)
+    for x, y in (
+        (inside.entropy, alone.entropy),
+        (inside.soft_value(lambda _: q, alpha), alone.soft_value(lambda _: q[..., kept], alpha)),
+    ):
         torch.testing.assert_close(x, y)
         slopes = [torch.autograd.grad(z.sum(), logits, retain_graph=True)[0] for z in (x, y)]
         torch.testing.assert_close(*slopes)
@@ -62,10 +65,9 @@ def test_soft_value_and_entropy_are_those_of_the_allowed_actions_alone() -> None
 def test_one_allowed_action_leaves_no_entropy_and_no_gradient() -> None:
     logits = torch.tensor([[3.0, -math.inf, 80.0]], requires_grad=True)
     mask = torch.tensor([[True, False, False]])
-    value, entropy = Categorical(3).soft_value(
-        Categorical(3).allowing(logits, mask), lambda _: torch.ones(2, 1, 3), torch.tensor(1.0),
-        torch.Generator(),
-    )  # fmt: skip
+    meant = Categorical(3).intend(Categorical(3).allowing(logits, mask), torch.Generator())
+    entropy = meant.entropy
+    value = meant.soft_value(lambda _: torch.ones(2, 1, 3), torch.tensor(1.0))
     (value + entropy).sum().backward()
     assert (value.item(), entropy.item()) == (1.0, 0.0)
     assert logits.grad is not None
@@ -77,8 +79,8 @@ def test_cross_entropy_aims_at_the_softmax_among_the_allowed() -> None:
     mask = torch.tensor([[[True, False, True]]])
     logits = torch.zeros(1, 1, 3, requires_grad=True)
     log_policy = F.log_softmax(Categorical(3).allowing(logits, mask), -1)
-    valid = torch.ones(1, 1, dtype=torch.bool)
-    loss = cross_entropy_loss(log_policy, q, torch.tensor(0.5), valid, mask)
+    steps = Counted.of(torch.ones(1, 1, dtype=torch.bool))
+    loss = cross_entropy_loss(log_policy, q, torch.tensor(0.5), steps, mask)
     loss.backward()
     goal = F.softmax(torch.tensor([2.0, 4.0]), -1)
     assert logits.grad is not None
@@ -91,7 +93,7 @@ def test_the_entropys_goal_follows_the_number_of_allowed_actions() -> None:
     data = masked_batch()
     found, metrics = made.losses_of(data)
     count = data.action_mask[:, :-1].sum(-1).clamp(min=1)
-    goal = masked_mean(0.7 * count.log(), data.valid)
+    goal = Counted.of(data.valid).mean(0.7 * count.log())
     expected = made.log_alpha * (metrics["train/entropy"] - goal)
     torch.testing.assert_close(found["ent_coef_loss"], expected)
     slope = torch.autograd.grad(found["ent_coef_loss"], made.log_alpha)[0]
@@ -100,16 +102,6 @@ def test_the_entropys_goal_follows_the_number_of_allowed_actions() -> None:
     found, metrics = fixed.losses_of(data)
     slope = torch.autograd.grad(found["ent_coef_loss"], fixed.log_alpha)[0]
     torch.testing.assert_close(slope, metrics["train/entropy"] - 0.25)
-
-
-def test_one_goal_and_the_same_goal_everywhere_are_one() -> None:
-    log_alpha, valid = torch.tensor(0.3), torch.tensor([[True, True, False]])
-    entropy = torch.tensor([[0.2, 0.5, math.nan]])
-    everywhere = torch.full((1, 3), 0.4)
-    torch.testing.assert_close(
-        temperature_loss(log_alpha, entropy, 0.4, valid),
-        temperature_loss(log_alpha, entropy, everywhere, valid),
-    )
 
 
 @objectives
@@ -161,7 +153,7 @@ def test_the_bootstrap_takes_the_mask_of_the_next_state() -> None:
         p = log_p.exp()
         ahead = torch.where(allowed, p * (q - 0.2 * log_p), 0.0).sum(-1)
         target = data.reward + 0.99 * ahead.masked_fill(data.terminated, 0)
-    torch.testing.assert_close(metrics["train/target_mean"], masked_mean(target, data.valid))
+    torch.testing.assert_close(metrics["train/target_mean"], Counted.of(data.valid).mean(target))
 
 
 def test_updates_stay_finite_and_acting_keeps_to_the_mask() -> None:

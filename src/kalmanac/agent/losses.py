@@ -47,7 +47,10 @@ def actor_loss(value: Tensor, steps: Counted) -> Tensor:
 
 
 def cross_entropy_loss(
-    log_policy: Tensor, q: Tensor, temperature: Tensor, steps: Counted,
+    log_policy: Tensor,
+    q: Tensor,
+    temperature: Tensor,
+    steps: Counted,
     allowed: Tensor | None = None,
 ) -> Tensor:
     """-α Σ_a softmax(Q/α) log π(a), averaged; log_policy (B, T, A), q (2, B, T, A).
