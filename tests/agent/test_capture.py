@@ -9,6 +9,10 @@ from kalmanac.agent import Learner
 from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
 from kalmanac.replay import Batch, Sizes
 from tests.agent.cases import batch, both_kinds, learner
+from tests.agent.test_images import SIZES as SEEN
+from tests.agent.test_images import seen
+from tests.agent.test_masks import SIZES as MASKED
+from tests.agent.test_masks import masked_batch
 
 pytestmark = pytest.mark.gpu
 
@@ -70,3 +74,18 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
     (found,) = together()
     assert found["train/critic_loss"].isfinite()
     assert not torch.equal(made.actor.head.layers[0].weight, before)
+
+
+@pytest.mark.parametrize("kind", ["masks", "images"])
+def test_masks_and_images_are_captured_too(kind: str) -> None:
+    sizes = MASKED if kind == "masks" else SEEN
+    host = masked_batch(0) if kind == "masks" else seen(sizes, 0)
+    data = Batch._make(None if x is None else x.cuda() for x in host)
+    eager, captured = (UpdateWith(on_cuda(sizes), data) for _ in range(2))
+    captured.tf32 = False
+    together = Captured([captured], torch.device("cuda"))
+    for _ in range(WARM_UP + 4):
+        truth, (found,) = eager.run(), together()
+        for name, x in truth.items():
+            torch.testing.assert_close(found[name], x, rtol=1e-3, atol=1e-4, msg=name)
+    assert not together.failed

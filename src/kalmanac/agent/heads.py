@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+# A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
+FORBIDDEN = -1e30
+
 # Both critics' value of an action, (2, …); of every discrete action, (2, …, A), if asked with None.
 Values = Callable[[Tensor | None], Tensor]
 
@@ -60,6 +63,10 @@ class Policy(ABC):
     def as_input(self, action: Tensor) -> Tensor:
         """The action as networks read it: float (…, A), one-hot if discrete."""
 
+    @abstractmethod
+    def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        """Parameters of the same policy among the actions that `mask` (…, A) allows."""
+
 
 class SquashedGaussian(Policy):
     """a = tanh(u), u ~ N(mean, std²) in each of A dimensions (Haarnoja et al., 2018, appendix C).
@@ -90,6 +97,10 @@ class SquashedGaussian(Policy):
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
         return action
+
+    def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        """Refused: only single actions can be forbidden."""
+        raise ValueError("action_mask: got one, expected none for continuous actions")
 
     def log_density(self, parameters: Tensor, raw: Tensor) -> Tensor:
         """log π(tanh(raw)), (…): taken before the squashing, it is exact up to the edges ±1."""
@@ -126,6 +137,10 @@ class Categorical(Policy):
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""
         return F.one_hot(action, self.outputs).to(torch.get_default_dtype())
+
+    def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        """See `Policy`; a forbidden action has probability 0, and no gradient reaches its logit."""
+        return parameters.masked_fill(~mask, FORBIDDEN)
 
 
 def _normal(like: Tensor, generator: Generator) -> Tensor:

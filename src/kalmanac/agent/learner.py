@@ -78,7 +78,8 @@ class Learner:
     def act(
         self, observation: Tensor, previous_action: Tensor, state: State, *,
         episode_start: Tensor, explore: bool, observed: Tensor | None = None,
-        generator: Generator | None = None,
+        generator: Generator | None = None, pixels: Tensor | None = None,
+        action_mask: Tensor | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """One action each for observations (n, O), and the memory behind it.
 
@@ -88,6 +89,8 @@ class Learner:
             explore: draw from the policy; False takes its mode.
             observed: (n,) bool: False where the reading is missing (and stored as zeros).
             generator: draws the actions; None is the learner's own, `acting`.
+            pixels: (n, P) uint8, where the observation has images.
+            action_mask: (n, A) bool: False where an action is forbidden.
 
         Returns:
             int64 (n,), or float (n, A) in [-1, 1].
@@ -95,15 +98,21 @@ class Learner:
         for name, x, width in (
             ("observation", observation, self.sizes.observation),
             ("previous_action", previous_action, self.sizes.action),
+            *([("pixels", pixels, self.sizes.pixels)] if self.sizes.images else []),
+            *([] if action_mask is None else [("action_mask", action_mask, self.sizes.action)]),
         ):
-            if x.dim() != 2 or x.shape[1] != width:
-                raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (n, {width})")
+            came = None if x is None else tuple(x.shape)
+            if came is None or came[1:] != (width,):
+                raise ValueError(f"{name}: got shape {came}, expected (n, {width})")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
         features, state = self.actor.network.step(
-            observation, previous_action, state, reset=episode_start, observed=observed
-        )
+            observation, previous_action, state, reset=episode_start, observed=observed,
+            pixels=pixels,
+        )  # fmt: skip
         parameters = self.actor.head(features)
+        if action_mask is not None:
+            parameters = self.actor.policy.allowing(parameters, action_mask)
         if explore:
             return self.actor.policy.sample(parameters, generator or self.acting), state
         return self.actor.policy.mode(parameters), state
@@ -132,6 +141,7 @@ class Learner:
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         policy, parameters = self.actor.policy, self.actor(history)
+        allowed = None if history.action_mask is None else history.action_mask[:, :-1]
 
         with torch.no_grad():
             there = policy.intend(parameters[:, 1:], self.learning)
@@ -148,7 +158,7 @@ class Learner:
         q = now.taken(batch.action.masked_fill(steps.left_out[..., None], 0))
         if self.settings.actor_objective == "cross-entropy":
             climbs = losses.cross_entropy_loss(
-                here.log_shares(), now.frozen(None), temperature, steps
+                here.log_shares(), now.frozen(None), temperature, steps, allowed
             )
         else:
             climbs = losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
@@ -159,9 +169,10 @@ class Learner:
             target_mean, entropy = means[2], means[3]
             q_max = seen[:2].masked_fill(steps.left_out, -math.inf).amax()
         if self.learns_temperature:
-            found["ent_coef_loss"] = losses.temperature_loss(
-                self.log_alpha, entropy, self.entropy_goal
-            )
+            goal: float | Tensor = self.entropy_goal
+            if allowed is not None:
+                goal = steps.mean(self.settings.goal_among(allowed.sum(-1)))
+            found["ent_coef_loss"] = losses.temperature_loss(self.log_alpha, entropy, goal)
         metrics = {f"train/{name}": x.detach() for name, x in found.items()}
         return found, metrics | {
             "train/ent_coef": temperature,
@@ -242,6 +253,10 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
     }
     if settings.privileged_critic:
         expected["privileged"] = (*tokens, sizes.privileged)
+    if sizes.images:
+        expected["pixels"] = (*tokens, sizes.pixels)
+    if sizes.action_mask:
+        expected["action_mask"] = (*tokens, sizes.action)
     for name, shape in expected.items():
         x = getattr(batch, name)
         came = None if x is None else tuple(x.shape)

@@ -4,6 +4,7 @@
 nor a gradient.
 """
 
+import math
 from typing import NamedTuple
 
 import torch.nn.functional as F
@@ -46,18 +47,27 @@ def actor_loss(value: Tensor, steps: Counted) -> Tensor:
 
 
 def cross_entropy_loss(
-    log_policy: Tensor, q: Tensor, temperature: Tensor, steps: Counted
+    log_policy: Tensor,
+    q: Tensor,
+    temperature: Tensor,
+    steps: Counted,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """-α Σ_a softmax(Q/α) log π(a), averaged; log_policy (B, T, A), q (2, B, T, A).
+
+    The softmax is one among the actions that `allowed` (B, T, A) allows.
 
     Its optimum is the soft value's, π = softmax(Q/α). Its gradient in the logits is
     α (π - softmax(Q/α)), while that of the value is proportional to π(a): an action whose
     probability has once become zero in float32 can come back only here.
     """
-    goal = F.softmax(q.amin(0) / temperature, -1)
+    lower = q.amin(0) / temperature
+    if allowed is not None:
+        lower = lower.masked_fill(~allowed, -math.inf)
+    goal = F.softmax(lower, -1)
     return -temperature * steps.mean((goal * log_policy).sum(-1))
 
 
-def temperature_loss(log_alpha: Tensor, entropy: Tensor, goal: float) -> Tensor:
+def temperature_loss(log_alpha: Tensor, entropy: Tensor, goal: float | Tensor) -> Tensor:
     """log α · (mean entropy - goal): α rises while the entropy is below its goal."""
     return log_alpha * (entropy.detach() - goal)
