@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.runlog import (
+    CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
     METRICS,
@@ -14,11 +15,14 @@ from kalmanac.runlog import (
     TIMING,
     FolderTakenError,
     RunFolder,
+    checkpoint_file,
+    checkpoint_steps,
     is_run,
     read_experiment,
     read_metrics,
     read_summary,
     read_timing,
+    resumable,
     series,
 )
 
@@ -219,3 +223,16 @@ from kalmanac.runlog import read_experiment, read_metrics
 read_experiment({str(folder.path)!r}), read_metrics({str(folder.path)!r})
 sys.exit("torch" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_run_can_be_resumed_from_its_newest_checkpoint_until_it_is_finished(folder):
+    assert resumable(folder.path) is None
+    for step in (40, 200, 1_000_000_000_000):
+        checkpoint_file(folder.path, step).parent.mkdir(exist_ok=True)
+        checkpoint_file(folder.path, step).touch()
+    (folder.path / CHECKPOINTS / "step-x.safetensors").touch()
+    assert checkpoint_steps(folder.path) == [40, 200, 1_000_000_000_000]
+    assert resumable(folder.path) == 1_000_000_000_000
+    folder.summarize(status="finished")
+    assert resumable(folder.path) is None
+    assert resumable(folder.path / "nothing") is None

@@ -7,6 +7,9 @@
     best.safetensors    the model at the best evaluation
     last.safetensors    the model at the last evaluation, or where the run ended
     events/             the same numbers for TensorBoard, unless switched off
+    checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
+                        two of them, until the run is finished, and the replay's segments
+    lock.json           which process writes here, while one does
 
 Reading needs neither torch nor TensorBoard.
 """
@@ -23,9 +26,9 @@ from typing import IO, Any
 
 EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
-EVENTS = "events"
+EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
-WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS)
+WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS, CHECKPOINTS)
 
 Row = dict[str, float | int | None]
 
@@ -185,6 +188,26 @@ def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     """How far the run came; empty where it has not begun."""
     file = Path(path) / SUMMARY
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
+    """Where a run's checkpoint after `step` steps lies."""
+    return Path(path) / CHECKPOINTS / f"step-{step:012d}.safetensors"
+
+
+def checkpoint_steps(path: str | os.PathLike[str]) -> list[int]:
+    """The steps of a run's checkpoints, oldest first. Only names are looked at."""
+    names = (file.stem for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
+    return sorted(int(name[5:]) for name in names if name[5:].isdecimal())
+
+
+def resumable(path: str | os.PathLike[str]) -> int | None:
+    """The step that `kalmanac resume` would go on from; None where there is nothing to go on with.
+
+    Reads names and the summary only: whether the checkpoint is whole shows when it is read.
+    """
+    steps = checkpoint_steps(path) if is_run(path) else []
+    return steps[-1] if steps and read_summary(path).get("status") != "finished" else None
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
