@@ -18,11 +18,13 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+from kalmanac.disk import FolderLock, cut, write_whole
 
 EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
@@ -38,17 +40,18 @@ class FolderTakenError(ValueError):
 
 
 class RunFolder:
-    """Writes one run. Rows reach the disk at once; whole files are replaced in one step.
+    """Writes one run. Rows leave the process at once; whole files are replaced in one step.
 
     A folder that may not be written to is refused at once, but nothing on the disk changes before
     the `with` block begins.
 
     Args:
-        path: the folder; made where it is missing.
+        path: the folder; made where it is missing. While it is written, it holds a lock.
         experiment: what is run, as plain data.
         overwrite: start over where the folder holds this very experiment. Another one's folder
             is refused in any case, and so is one that is no run but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
+        marks: go on with the run in this folder, cut back to where `marks` was called.
     """
 
     def __init__(
@@ -58,10 +61,13 @@ class RunFolder:
         *,
         overwrite: bool = False,
         events: bool = True,
+        marks: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._experiment, self._overwrite = experiment, overwrite
-        refuse_taken(self.path, experiment, overwrite=overwrite)
+        self._experiment, self._overwrite, self._marks = experiment, overwrite, marks
+        self._lock = FolderLock(self.path / LOCK)
+        if marks is None:
+            refuse_taken(self.path, experiment, overwrite=overwrite)
         if events and importlib.util.find_spec("tensorboard") is None:
             raise ModuleNotFoundError(
                 "events: tensorboard is not installed; install it, or switch events off"
@@ -84,32 +90,44 @@ class RunFolder:
         self._summary.update(values)
         self._write_json(SUMMARY, self._summary)
 
-    @contextmanager
-    def replacing(self, name: str) -> Iterator[Path]:
-        """A path to write to, which becomes the file `name` only if the block ends well."""
-        final = self.path / name
-        unfinished = final.with_name(f"{final.stem}.unfinished{final.suffix}")
-        try:
-            yield unfinished
-            unfinished.replace(final)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    def marks(self, step: int) -> dict[str, Any]:
+        """How much of the logs is on the disk for good, and the summary: what `marks` takes."""
+        for file in self._files.values():
+            os.fsync(file.fileno())  # rows are flushed as they are written
+        lengths = {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+        return {"step": step, "lengths": lengths, "summary": dict(self._summary)}
+
+    def note_resumed(self, how: Mapping[str, Any]) -> None:
+        """One start more in summary.json's list of them."""
+        self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
+
+    def forget_checkpoints(self) -> None:
+        """A run that is finished needs none."""
+        for file in (self.path / CHECKPOINTS).glob("*"):
+            if file.suffix in (".safetensors", ".segment", ".partial"):
+                file.unlink()
+        if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
+            (self.path / CHECKPOINTS).rmdir()
 
     def close(self) -> None:
         """Close all files; writing on is an error."""
-        for file in self._files.values():
-            file.close()
-        if self._writer is not None:
-            self._writer.close()
+        with ExitStack() as each:  # on a full disk each of them may fail, and all are tried
+            each.callback(self._lock.release)
+            for file in self._files.values():
+                each.callback(file.close)
+            if self._writer is not None:
+                each.callback(self._writer.close)
 
     def __enter__(self) -> "RunFolder":
-        refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
+        if self._marks is None:
+            refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
         self.path.mkdir(parents=True, exist_ok=True)
-        self._clear()
-        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
-        for name in (METRICS, TIMING):
-            self._files[name] = (self.path / name).open("w", encoding="utf-8")
-        self.summarize(status="running", step=0)
+        self._lock.take()
+        try:
+            self._begin() if self._marks is None else self._go_on(self._marks)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -120,6 +138,20 @@ class RunFolder:
     ) -> None:
         self.close()
 
+    def _begin(self) -> None:
+        self._clear()
+        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        for name in (METRICS, TIMING):
+            self._files[name] = (self.path / name).open("w", encoding="utf-8")
+        self.summarize(status="running", step=0)
+
+    def _go_on(self, marks: Mapping[str, Any]) -> None:
+        for name, length in marks["lengths"].items():
+            cut(self.path / name, length)
+            self._files[name] = (self.path / name).open("a", encoding="utf-8")
+        self._summary = dict(marks["summary"])
+        self.summarize(status="running")
+
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
         row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
         self._files[name].write(json.dumps(row, allow_nan=False) + "\n")
@@ -128,13 +160,14 @@ class RunFolder:
             if self._writer is None:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS))
+                # TensorBoard hides what an earlier start wrote from this step on
+                again = None if self._marks is None else int(self._marks["step"]) + 1
+                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS), purge_step=again)
             for key, value in values.items():
                 self._writer.add_scalar(key, value, step)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        with self.replacing(name) as path:
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
@@ -142,6 +175,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
             file.unlink()
+        self.forget_checkpoints()
 
 
 def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -160,12 +194,14 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
     if not overwrite:
-        found = read_summary(path)
+        found, step = read_summary(path), resumable(path)
+        again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "
             f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
-            "expected a new folder, or overwrite to start over"
+            f"expected a new folder{again}, or overwrite to start over"
         )
+    FolderLock(path / LOCK).refuse()
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
