@@ -104,7 +104,7 @@ class RunFolder:
     def forget_checkpoints(self) -> None:
         """A run that is finished needs none."""
         for file in (self.path / CHECKPOINTS).glob("*"):
-            if file.suffix in (".safetensors", ".segment", ".partial"):
+            if file.suffix in (".safetensors", ".segment"):
                 file.unlink()
         if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
             (self.path / CHECKPOINTS).rmdir()
@@ -124,6 +124,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock.take()
         try:
+            self._sweep()
             self._begin() if self._marks is None else self._go_on(self._marks)
         except BaseException:
             self.close()
@@ -137,6 +138,12 @@ class RunFolder:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _sweep(self) -> None:
+        """Remove what a process left that was killed while it wrote a file."""
+        for folder in (self.path, self.path / CHECKPOINTS):
+            for file in folder.glob(".*.partial"):
+                file.unlink()
 
     def _begin(self) -> None:
         self._clear()

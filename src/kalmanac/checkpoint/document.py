@@ -57,7 +57,7 @@ def decode(content: bytes, kind: Kind, source: str) -> dict[str, Any]:
     version = told.get("version")
     if version == str(kind.version):
         _check_digest(content, told.get("sha256", ""), source)
-    elif not kind.unsigned or version != str(kind.unsigned):
+    elif not kind.unsigned or version != str(kind.unsigned) or "sha256" in told:
         raise BadFileError(
             f"path: got {source} of format version {version}, expected {kind.version}"
         )

@@ -108,14 +108,17 @@ def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint
     try:
         return _whole(path, step, experiment)
     except BadFileError as error:
-        for other in reversed(checkpoint_steps(path)):
+        others = [other for other in reversed(checkpoint_steps(path)) if other != step]
+        told = "no other checkpoint is whole"
+        for other in others:
             with suppress(BadFileError):
-                if other != step and _whole(path, other, experiment):
-                    raise BadFileError(
-                        f"{error}; the checkpoint of step {other:,} is whole: "
-                        f"`kalmanac resume {path} --step {other}` goes on from it"
-                    ) from None
-        raise BadFileError(f"{error}; no other checkpoint is whole") from None
+                _whole(path, other, experiment)
+                told = (
+                    f"the checkpoint of step {other:,} is whole: "
+                    f"`kalmanac resume {path} --step {other}` goes on from it"
+                )
+                break
+        raise BadFileError(f"{error}; {told}") from None
 
 
 def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
