@@ -9,6 +9,7 @@
     events/             the same numbers for TensorBoard, unless switched off
     checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
                         two of them, until the run is finished, and the replay's segments
+    failure.txt         what was raised, in full, where something outside stopped the run
     lock.json           which process writes here, while one does
 
 Reading needs neither torch nor TensorBoard.
@@ -29,6 +30,7 @@ from kalmanac.disk import FolderLock, cut, write_whole
 EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
+FAILURE = "failure.txt"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
 WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS, CHECKPOINTS)
 
@@ -101,6 +103,10 @@ class RunFolder:
         """One start more in summary.json's list of them."""
         self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
 
+    def note_failure(self, text: str) -> None:
+        """Keep what was raised, until the run goes on or starts over."""
+        write_whole(self.path / FAILURE, text.encode())
+
     def forget_checkpoints(self) -> None:
         """A run that is finished needs none."""
         for file in (self.path / CHECKPOINTS).glob("*"):
@@ -140,7 +146,8 @@ class RunFolder:
         self.close()
 
     def _sweep(self) -> None:
-        """Remove what a process left that was killed while it wrote a file."""
+        """Remove what a process left that was killed while it wrote a file, or failed."""
+        (self.path / FAILURE).unlink(missing_ok=True)
         for folder in (self.path, self.path / CHECKPOINTS):
             for file in folder.glob(".*.partial"):
                 file.unlink()

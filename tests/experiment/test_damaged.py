@@ -1,5 +1,6 @@
 """Damaged checkpoints: one clear line, nothing run or changed, and the one before offered."""
 
+import pickle
 import shutil
 
 import numpy as np
@@ -12,6 +13,7 @@ from kalmanac.checkpoint.folder import CHECKPOINT
 from kalmanac.cli import main
 from kalmanac.experiment import resume, run
 from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
+from tests.checkpoint.test_document import Bomb
 from tests.experiment.test_resuming import after
 from tests.experiment.tiny import TINY
 
@@ -48,7 +50,7 @@ def offered(folder):
     return rf"; the checkpoint of step 40 is whole: `kalmanac resume {folder} --step 40` goes on"
 
 
-@pytest.mark.parametrize("damage", ["empty", "short", "foreign", "flipped", "text"])
+@pytest.mark.parametrize("damage", ["empty", "short", "foreign", "flipped", "text", "pickle"])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_offered(copy, damage):
     file = checkpoint_file(copy, 60)
     whole = file.read_bytes()
@@ -58,6 +60,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_offered(copy, dam
         "foreign": (copy / "last.safetensors").read_bytes(),
         "flipped": whole[:-100] + bytes([whole[-100] ^ 4]) + whole[-99:],
         "text": b"not a checkpoint",
+        "pickle": pickle.dumps(Bomb()),
     }[damage])  # fmt: skip
     refused(copy, f"path: got {file}.*{offered(copy)}")
     assert resume(copy, step=40, events=False).status == "finished"

@@ -20,17 +20,18 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from kalmanac.envs.privileged import PrivilegedObservation
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+_FORGETFUL = (PrivilegedObservation, PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
 
 
 def environment_state(env: Environment) -> Any | None:
     """The state of `env`, as arrays and plain data; None where it cannot be told."""
     if _resumable(env):
         return env.get_checkpoint_state()  # type: ignore[union-attr]
-    if isinstance(env, PrivilegedObservation | PassiveEnvChecker):
+    if isinstance(env, _FORGETFUL):
         return environment_state(env.env)
-    if isinstance(env, OrderEnforcing | TimeLimit):
+    if isinstance(env, TimeLimit):
         inner = environment_state(env.env)
-        return None if inner is None else {"inner": inner, "own": _own(env)}
+        return None if inner is None else {"inner": inner, "steps": env._elapsed_steps}
     if isinstance(env, SyncVectorEnv):
         states = [environment_state(copy) for copy in env.envs]
         if any(state is None for state in states):
@@ -40,24 +41,29 @@ def environment_state(env: Environment) -> Any | None:
 
 
 def restore_environment(env: Environment, state: Any) -> None:
-    """Bring `env`, built as the one was that `state` is of, into that state."""
+    """Bring `env`, built as the one was that `state` is of, into that state.
+
+    It is reset first, which is all that wrappers such as Gymnasium's checks wait for.
+    """
+    env.reset()
+    _restore(env, state)
+
+
+def _restore(env: Environment, state: Any) -> None:
     if _resumable(env):
         env.set_checkpoint_state(state)  # type: ignore[union-attr]
-    elif isinstance(env, PrivilegedObservation | PassiveEnvChecker):
-        restore_environment(env.env, state)
-    elif isinstance(env, OrderEnforcing):
-        env._has_reset = bool(state["own"])
-        restore_environment(env.env, state["inner"])
+    elif isinstance(env, _FORGETFUL):
+        _restore(env.env, state)
     elif isinstance(env, TimeLimit):
-        env._elapsed_steps = state["own"]
-        restore_environment(env.env, state["inner"])
+        env._elapsed_steps = state["steps"]
+        _restore(env.env, state["inner"])
     elif isinstance(env, SyncVectorEnv):
         if len(state["copies"]) != env.num_envs:
             raise ValueError(
                 f"state: got {len(state['copies'])} environments, expected {env.num_envs}"
             )
         for copy, one in zip(env.envs, state["copies"], strict=True):
-            restore_environment(copy, one)
+            _restore(copy, one)
         env._autoreset_envs = state["over"].copy()
     else:
         raise TypeError(f"env: got {env}, expected one with set_checkpoint_state")
@@ -69,8 +75,3 @@ def _resumable(env: Environment) -> bool:
         callable(getattr(type(env), name, None))
         for name in ("get_checkpoint_state", "set_checkpoint_state")
     )
-
-
-def _own(env: OrderEnforcing[Any, Any] | TimeLimit[Any, Any]) -> Any:
-    """What the wrapper itself remembers."""
-    return env._elapsed_steps if isinstance(env, TimeLimit) else env._has_reset

@@ -14,7 +14,7 @@ from torch import Tensor
 from kalmanac.experiment.building import check_environment, evaluation_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import evaluate
-from kalmanac.rollout import Episode
+from kalmanac.rollout import Episode, close_failed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
 
@@ -47,6 +47,7 @@ class Recorder(Callback):
         }
         self.best = -math.inf
         self.diverged = False
+        self.failed = False  # an environment did
         self._episodes: list[Episode] = []
         self._names: list[str] = []
         self._sums: list[Tensor] = []
@@ -143,9 +144,9 @@ class Recorder(Callback):
         self._seconds = state["seconds"]
 
     def close(self) -> None:
-        """Close the evaluation environments."""
+        """Close the evaluation environments; those that may hang are not waited for."""
         for env in self.places.values():
-            env.close()
+            close_failed(env) if self.failed else env.close()
 
     def _training(self, step: int) -> dict[str, float]:
         """Means over the episodes and the updates since the last row."""

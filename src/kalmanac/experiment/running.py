@@ -1,6 +1,7 @@
 """A run from its description to its folder. The training loop itself is `RecurrentSAC.advance`."""
 
 import os
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ def _explained(
         if cause is None:
             error.add_note(f"step {step:,}; {on}")
             raise
+        with suppress(OSError):
+            written.note_failure("".join(traceback.format_exception(error)))
         raise RunFailedError(f"stopped at step {step:,}: {cause}; {on}") from error
     finally:
         close_failed(env) if hung else env.close()
@@ -187,6 +190,9 @@ def _execute(
             status = "interrupted" if keeper.stopped and not whole else "finished"
         except KeyboardInterrupt:
             status = "interrupted"
+        except EnvironmentFailedError:
+            recorder.failed = True
+            raise
         except ValueError:  # as an action that is no number is refused
             if not recorder.diverged:
                 raise
