@@ -117,8 +117,9 @@ class Recorder(Callback):
         Reading waits for the device.
         """
         learnt = [x for group in model.learner.optimiser.param_groups for x in group["params"]]
-        named = zip(self._names, self._sums, strict=True)
-        learnt += [x for name, x in named if name.endswith("_loss")] if self._sums else []
+        if self._sums:  # on the host, as a checkpoint gave them, until the first update
+            named = zip(self._names, self._sums, strict=True)
+            learnt += [x.to(model.device) for name, x in named if name.endswith("_loss")]
         finite = torch.stack([x.isfinite().all() for x in learnt]).all().item()
         self.diverged = self.diverged or not finite
         return not self.diverged
