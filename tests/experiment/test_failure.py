@@ -184,9 +184,9 @@ def test_a_folder_that_another_process_writes_in_is_refused(tmp_path, capsys):
     ) as other:  # fmt: skip
         assert other.stdout.readline() == b"taken\n"
         assert main(["resume", str(folder)]) == 2
-        said = capsys.readouterr().err
-        assert f"in which process {other.pid} is writing" in said
-        assert said.count("\n") == 1
+        said = capsys.readouterr()
+        assert f"in which process {other.pid} is writing" in said.err
+        assert (said.err.count("\n"), said.out) == (1, "")
         with pytest.raises(ValueError, match=f"in which process {other.pid} is writing"):
             run(TINY, folder, overwrite=True, events=False)
         other.kill()

@@ -81,14 +81,15 @@ def resume(
     device: str = "auto",
     progress: Progress | None = None,
     events: bool = True,
-    checkpoint_every: int = CHECKPOINT_EVERY,
+    checkpoint_every: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
 
     On the CPU what follows is the same, byte for byte, as if the run had never stopped, where the
     environments can tell their states; others begin new episodes, which summary.json mentions.
-    A damaged checkpoint is a `BadFileError` that offers the one before.
+    A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
+    schedule unless `checkpoint_every` gives another.
     """
     path = Path(folder)
     experiment = Experiment.from_data(read_experiment(path))
@@ -100,7 +101,8 @@ def resume(
     checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
     marks = checkpoint.run["folder"]
     written = RunFolder(path, experiment.to_data(), events=events, marks=marks)
-    how = Execution(device, progress, events, checkpoint_every, stop)
+    every = int(checkpoint.run["every"]) if checkpoint_every is None else checkpoint_every
+    how = Execution(device, progress, events, every, stop)
     return _explained(experiment, written, checkpoint, how)
 
 
@@ -125,7 +127,7 @@ def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint
 def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
     folder = CheckpointFolder(path)
     checkpoint = folder.read(step)
-    for name in ("model", "callbacks", "folder", "experiment"):
+    for name in ("model", "callbacks", "folder", "experiment", "every"):
         if name not in checkpoint.run:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
     if checkpoint.run["experiment"] != experiment.to_data():
