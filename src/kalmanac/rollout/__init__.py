@@ -2,6 +2,7 @@
 
 from kalmanac.rollout.collector import Collected, Collector
 from kalmanac.rollout.evaluation import Evaluation, PredictingModel, evaluate_policy
+from kalmanac.rollout.failure import EnvironmentFailedError, close_failed
 from kalmanac.rollout.senses import Senses, Sight, Tells, tells
 from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams, as_vector, autoreset_mode
 
@@ -9,6 +10,7 @@ __all__ = [
     "Arrival",
     "Collected",
     "Collector",
+    "EnvironmentFailedError",
     "Episode",
     "EpisodeStreams",
     "Evaluation",
@@ -18,6 +20,7 @@ __all__ = [
     "Tells",
     "as_vector",
     "autoreset_mode",
+    "close_failed",
     "evaluate_policy",
     "tells",
 ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Replay
+from kalmanac.rollout.failure import environment_judged
 from kalmanac.rollout.senses import Senses, Sight
 from kalmanac.rollout.vectors import Episode, EpisodeStreams
 
@@ -59,39 +60,53 @@ class Collector:
     def reset(self, seed: int | None = None) -> Collected:
         """Begin an episode in every environment."""
         observation, infos = self.streams.reset(seed)
-        self.sight = self.senses.see(observation, infos)
         self.episode_start = np.ones(self.streams.num_envs, dtype=np.bool_)
-        if self.replay is not None:
-            self.replay.begin(np.arange(self.streams.num_envs), **self.sight.given())
+        with environment_judged():
+            self.sight = self.senses.see(observation, infos)
+            if self.replay is not None:
+                self.replay.begin(np.arange(self.streams.num_envs), **self.sight.given())
         return Collected(0, [], _readings(self.sight))
 
     def step(self, policy: Policy) -> Collected:
         """Act once in every environment."""
         action = policy(self.sight, self.episode_start)
         arrival = self.streams.step(self.actions.decode(action))
-        rows = arrival.ended_rows
-        over = arrival.terminated if not len(rows) else None  # else `sight` shows new episodes
-        sight = landed = self.senses.see(arrival.observation, arrival.infos, over=over)
-        if len(rows):
-            landed = sight.replaced(
-                rows,
-                self.senses.see(
+        with environment_judged():
+            rows = arrival.ended_rows
+            over = arrival.terminated if not len(rows) else None  # else `sight` shows new episodes
+            sight = landed = self.senses.see(arrival.observation, arrival.infos, over=over)
+            if len(rows):
+                last = self.senses.see(
                     arrival.ended_observations, arrival.ended_infos, rows, arrival.terminated[rows]
-                ),
-            )
-        stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-        after, first = landed.at(stepped), sight.at(begun)
-        if self.replay is not None:
-            if len(stepped):
-                self.replay.add(
-                    stepped, action[stepped], arrival.reward[stepped],
-                    arrival.terminated[stepped], arrival.truncated[stepped], **after.given(),
-                )  # fmt: skip
-            if len(begun):
-                self.replay.begin(begun, **first.given())
+                )
+                landed = sight.replaced(rows, last)
+            stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
+            after, first = landed.at(stepped), sight.at(begun)
+            if self.replay is not None:
+                if len(stepped):
+                    self.replay.add(
+                        stepped, action[stepped], arrival.reward[stepped],
+                        arrival.terminated[stepped], arrival.truncated[stepped], **after.given(),
+                    )  # fmt: skip
+                if len(begun):
+                    self.replay.begin(begun, **first.given())
         self.sight, self.episode_start = sight, arrival.begun
         new = np.concatenate([_readings(after), _readings(first)])
         return Collected(len(stepped), arrival.episodes, new)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The episodes under way, once `reset` began them; None where the environment is mute."""
+        streams = self.streams.state_dict()
+        if streams is None:
+            return None
+        shown = {name: x.copy() for name, x in self.sight.given().items()}
+        return {"streams": streams, "sight": shown, "episode_start": self.episode_start.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on in the same episodes."""
+        self.streams.load_state_dict(state["streams"])
+        self.sight = Sight(**{name: x.copy() for name, x in state["sight"].items()})
+        self.episode_start = state["episode_start"].copy()
 
 
 def _readings(sight: Sight) -> Float32:
