@@ -1,4 +1,4 @@
-"""`kalmanac resume RUN`: go on with a run that was stopped, from its last checkpoint."""
+"""`kalmanac resume RUN …`: go on with runs that were stopped, from their last checkpoints."""
 
 import argparse
 import sys
@@ -8,15 +8,16 @@ from pathlib import Path
 import gymnasium
 
 from kalmanac.experiment import (
-    STATUS,
     Experiment,
+    Outcome,
     Progress,
     RunFailedError,
     StopSignals,
     check_device,
     check_environment,
-    ending,
     resume,
+    resume_together,
+    tell,
 )
 from kalmanac.runlog import read_experiment, refuse_in_use, resumable
 
@@ -26,32 +27,46 @@ def main(argv: Sequence[str]) -> int:
     options = _options(argv)
     try:
         check_device(options.device)
-        experiment = Experiment.from_data(read_experiment(options.run))
-        check_environment(experiment)
-        refuse_in_use(options.run)
-        step = resumable(options.run) if options.step is None else options.step
-        if step is not None:
-            print(f"{options.run}: from step {step:,} of {experiment.total_steps:,}", flush=True)
+        if options.step is not None and len(options.run) > 1:
+            raise ValueError(f"--step: got it for {len(options.run)} runs, expected one run")
+        experiments = [_look(folder, options.step) for folder in options.run]
         with StopSignals() as stop:
-            outcome = resume(
-                options.run,
-                step=options.step,
-                device=options.device,
-                progress=Progress(experiment.total_steps) if options.progress else None,
-                events=options.tensorboard,
-                checkpoint_every=options.checkpoint_every,
-                stop=stop,
-            )
-    except RunFailedError as error:
-        print(f"kalmanac resume: {error}", file=sys.stderr)
-        return 1
+            outcomes = _go_on(options, experiments[0].total_steps, stop)
     except (
         ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, gymnasium.error.Error
     ) as error:  # fmt: skip
         print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(ending(outcome, experiment))
-    return STATUS[outcome.status] if stop.number is None else 128 + stop.number
+    return tell("resume", outcomes, experiments, stop)
+
+
+def _look(folder: Path, step: int | None) -> Experiment:
+    """The run's experiment, if it can be gone on with here."""
+    experiment = Experiment.from_data(read_experiment(folder))
+    check_environment(experiment)
+    refuse_in_use(folder)
+    step = resumable(folder) if step is None else step
+    if step is not None:
+        print(f"{folder}: from step {step:,} of {experiment.total_steps:,}", flush=True)
+    return experiment
+
+
+def _go_on(
+    options: argparse.Namespace, total: int, stop: StopSignals
+) -> Sequence[Outcome | Exception]:
+    how = {
+        "device": options.device,
+        "progress": Progress(total) if options.progress else None,
+        "events": options.tensorboard,
+        "checkpoint_every": options.checkpoint_every,
+        "stop": stop,
+    }
+    if len(options.run) > 1:
+        return resume_together(options.run, **how)
+    try:
+        return [resume(options.run[0], step=options.step, **how)]
+    except RunFailedError as error:
+        return [error]
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
@@ -60,7 +75,10 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         description="Go on with a run that was stopped, however it was. On the CPU, the rest is "
         "the same as if it had never stopped.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `train` has left")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", nargs="+",
+        help="a folder that `train` has left; several go on together",
+    )  # fmt: skip
     parser.add_argument("--step", type=int, help="an earlier checkpoint than the newest")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(

@@ -6,7 +6,7 @@ configuration file says goes before the preset, and what a flag says before both
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +16,16 @@ import gymnasium
 from kalmanac.experiment import (
     AGENTS,
     CHECKPOINT_EVERY,
-    STATUS,
     Experiment,
     Progress,
-    RunFailedError,
     StopSignals,
     check_device,
     check_environment,
-    ending,
     estimate,
     evaluation_environment,
     make_model,
-    run,
+    run_together,
+    tell,
     training_environment,
 )
 from kalmanac.experiment.description import expect_known
@@ -54,6 +52,8 @@ class Options:
     """Show how the run gets on."""
     checkpoint_every: int = CHECKPOINT_EVERY
     """Environment steps between checkpoints, from which `kalmanac resume` goes on."""
+    seeds: int = 1
+    """Runs with so many seeds at once, from --seed on, each in a folder of its own."""
     dry_run: bool = False
     """Only say what would be run, and what it would take."""
 
@@ -68,17 +68,29 @@ def main(argv: Sequence[str]) -> int:
         if task is None:
             raise ValueError(f"task: got none, expected one of {', '.join(PRESETS)}")
         options, experiment = read_call(task, words)
-        folder = Path(options.folder or default_folder(task, experiment))
-        refuse_taken(folder, experiment.to_data(), overwrite=options.overwrite)
+        for name in ("checkpoint_every", "seeds"):
+            if (number := getattr(options, name)) < 1:
+                raise ValueError(f"{name}: got {number}, expected at least 1")
+        runs = seeded(task, experiment, options)
+        for folder, one in runs.items():
+            refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
         check_parts(experiment, options.device)
-        if options.checkpoint_every < 1:
-            every = options.checkpoint_every
-            raise ValueError(f"checkpoint_every: got {every}, expected at least 1")
     except FolderTakenError as error:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
     except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error))
-    return _train(experiment, folder, options)
+    return _train(runs, options)
+
+
+def seeded(task: str, experiment: Experiment, options: Options) -> dict[Path, Experiment]:
+    """The runs by their folders; several seeds lie side by side in the folder that is named."""
+    seeds = range(experiment.seed, experiment.seed + options.seeds)
+    many = [experiment.changed({"seed": seed}) for seed in seeds]
+    if options.folder is None:
+        return {default_folder(task, one): one for one in many}
+    if len(many) == 1:
+        return {Path(options.folder): experiment}
+    return {Path(options.folder, f"seed{one.seed}"): one for one in many}
 
 
 def read_call(task: str, words: Sequence[str]) -> tuple[Options, Experiment]:
@@ -123,34 +135,32 @@ def default_folder(task: str, experiment: Experiment) -> Path:
     return Path("runs", task.replace("/", "-").replace(":", "-"), name)
 
 
-def _train(experiment: Experiment, folder: Path, options: Options) -> int:
+def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
+    experiment, *others = runs.values()
     label = f", {experiment.label}" if experiment.label else ""
+    last = f" to {others[-1].seed}" if others else ""
     print(
-        f"{experiment.env} with {experiment.agent}, seed {experiment.seed}{label}: "
+        f"{experiment.env} with {experiment.agent}, seed {experiment.seed}{last}{label}: "
         f"{experiment.total_steps:,} steps"
     )
     if options.progress or options.dry_run:
-        print(estimate(experiment, device=options.device), flush=True)
+        of_each = ", each seed" if others else ""
+        print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
     if options.dry_run:
         print(experiment.to_json())
         return 0
-    try:
-        with StopSignals() as stop:
-            outcome = run(
-                experiment,
-                folder,
-                device=options.device,
-                progress=Progress(experiment.total_steps) if options.progress else None,
-                overwrite=options.overwrite,
-                events=options.tensorboard,
-                checkpoint_every=options.checkpoint_every,
-                stop=stop,
-            )
-    except RunFailedError as error:
-        print(f"kalmanac train: {error}", file=sys.stderr)
-        return 1
-    print(ending(outcome, experiment))
-    return STATUS[outcome.status] if stop.number is None else 128 + stop.number
+    with StopSignals() as stop:
+        outcomes = run_together(
+            list(runs.values()),
+            list(runs),
+            device=options.device,
+            progress=Progress(experiment.total_steps) if options.progress else None,
+            overwrite=options.overwrite,
+            events=options.tensorboard,
+            checkpoint_every=options.checkpoint_every,
+            stop=stop,
+        )
+    return tell("train", outcomes, list(runs.values()), stop)
 
 
 def _help(task: str | None) -> int:

@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from kalmanac.envs import PrivilegedObservation
 from kalmanac.envs.spaces import action_codec, observation_codec
 from kalmanac.replay import Replay, Sizes
-from kalmanac.rollout import Collector, Senses, tells
+from kalmanac.rollout import Collector, EnvironmentFailedError, Senses, tells
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -89,7 +89,8 @@ def test_a_mask_without_an_allowed_action_is_refused():
         def _draw(self, rng):
             return np.zeros(self.actions, np.int8)
 
-    with pytest.raises(ValueError, match="action_mask: got no allowed action in row 0, expected"):
+    refused = "action_mask: got no allowed action in row 0, expected"
+    with pytest.raises(EnvironmentFailedError, match=refused):
         collected(copies(Stuck, 2), 1)
 
     class Cut(Forbidden):
@@ -97,7 +98,7 @@ def test_a_mask_without_an_allowed_action_is_refused():
             observation, reward, over, _, info = super().step(action)
             return observation, reward, False, over, info
 
-    with pytest.raises(ValueError, match="action_mask: got no allowed action in row 0"):
+    with pytest.raises(EnvironmentFailedError, match="action_mask: got no allowed action in row 0"):
         collected(copies(Cut, 1), 10)
 
 

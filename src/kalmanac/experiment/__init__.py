@@ -8,13 +8,14 @@ from kalmanac.experiment.building import (
     training_environment,
 )
 from kalmanac.experiment.description import AGENTS, Experiment
-from kalmanac.experiment.ending import STATUS, ending
+from kalmanac.experiment.ending import STATUS, ending, tell
 from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
 from kalmanac.experiment.failure import RunFailedError
 from kalmanac.experiment.progress import Progress
-from kalmanac.experiment.running import CHECKPOINT_EVERY, Outcome, resume, run
+from kalmanac.experiment.running import resume, resume_together, run, run_together
 from kalmanac.experiment.signals import StopSignals
+from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Outcome
 
 __all__ = [
     "AGENTS",
@@ -34,6 +35,9 @@ __all__ = [
     "evaluation_environment",
     "make_model",
     "resume",
+    "resume_together",
     "run",
+    "run_together",
+    "tell",
     "training_environment",
 ]

@@ -1,15 +1,38 @@
 """How a run ended, for whoever started it: words and an exit status."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.failure import how_to_go_on
+from kalmanac.experiment.failure import RunFailedError, how_to_go_on
 from kalmanac.experiment.progress import evaluation_line
-from kalmanac.experiment.running import Outcome
+from kalmanac.experiment.signals import StopSignals
+from kalmanac.experiment.under_way import Outcome
 from kalmanac.runlog import read_summary
 
 STATUS = {"finished": 0, "diverged": 1, "interrupted": 130}  # 130: as shells report Ctrl-C
+
+
+def tell(
+    verb: str, outcomes: Sequence[Outcome | Exception], experiments: Sequence[Experiment],
+    stop: StopSignals,
+) -> int:  # fmt: skip
+    """Print how runs ended; returns the exit status. An error that is nobody's but ours is raised.
+
+    Of several runs, the worst end decides.
+    """
+    statuses = []
+    for outcome, experiment in zip(outcomes, experiments, strict=True):
+        if isinstance(outcome, RunFailedError):
+            print(f"kalmanac {verb}: {outcome}", file=sys.stderr)
+            statuses.append(1)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            print(ending(outcome, experiment))
+            statuses.append(STATUS[outcome.status])
+    return max(statuses) if stop.number is None else 128 + stop.number
 
 
 def ending(outcome: Outcome, experiment: Experiment) -> str:

@@ -1,57 +1,30 @@
-"""A run from its description to its folder. The training loop itself is `RecurrentSAC.advance`."""
+"""Runs from their descriptions to their folders, alone or several seeds together.
+
+The training loop itself is `kalmanac.sac.TrainingLoop`.
+"""
 
 import os
-import traceback
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
-from kalmanac.experiment.building import make_model, training_environment
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
-from kalmanac.experiment.keeping import Keeper
-from kalmanac.experiment.progress import Progress
-from kalmanac.experiment.recording import Recorder
-from kalmanac.rollout import EnvironmentFailedError, close_failed
+from kalmanac.experiment.progress import Progress, evaluation_line
+from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Execution, Outcome, RunUnderWay
 from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
-from kalmanac.sac import Callback, RecurrentSAC
+from kalmanac.sac import Lockstep
 
-CHECKPOINT_EVERY = 10_000
-
-
-class Outcome(NamedTuple):
-    """How a run ended, "finished", "interrupted" or "diverged", and where it lies."""
-
-    status: str
-    folder: Path
-    step: int
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How a run is executed; nothing in it changes what is computed.
-
-    Args:
-        device: "auto" takes a GPU where there is one.
-        progress: shows how the run gets on; None is silent.
-        events: also write TensorBoard events.
-        checkpoint_every: environment steps between checkpoints.
-        stop: asked after every step; True ends the run with a checkpoint.
-    """
-
-    device: str = "auto"
-    progress: Progress | None = None
-    events: bool = True
-    checkpoint_every: int = CHECKPOINT_EVERY
-    stop: Callable[[], bool] | None = None
+AnyPath = str | os.PathLike[str]
+# what a run is made from: its experiment, its folder, and where it goes on from
+Job = tuple[Experiment, RunFolder, Checkpoint | None]
 
 
 def run(
     experiment: Experiment,
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     *,
     device: str = "auto",
     progress: Progress | None = None,
@@ -67,15 +40,43 @@ def run(
 
     Args:
         folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
-        others: see `Execution`.
+        device: "auto" takes a GPU where there is one.
+        progress: shows how the run gets on; None is silent.
+        events: also write TensorBoard events.
+        checkpoint_every: environment steps between checkpoints.
+        stop: asked after every step; True ends the run with a checkpoint.
     """
     written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
-    how = Execution(device, progress, events, checkpoint_every, stop)
-    return _explained(experiment, written, None, how)
+    how = Execution(device, progress, None, checkpoint_every, stop)
+    return _alone((experiment, written, None), how)
+
+
+def run_together(
+    experiments: Sequence[Experiment],
+    folders: Sequence[AnyPath],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+    overwrite: bool = False,
+    events: bool = True,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    stop: Callable[[], bool] | None = None,
+) -> list[Outcome | Exception]:
+    """Several runs in lockstep, each as `run` would do it alone; on a GPU they share its time.
+
+    A run that fails leaves the others alone: its place in the result holds what it raised. The
+    progress shown is that of the first run, with the evaluations of all.
+    """
+    pairs = zip(experiments, folders, strict=True)
+    jobs: list[Job] = [
+        (e, RunFolder(folder, e.to_data(), overwrite=overwrite, events=events), None)
+        for e, folder in pairs
+    ]
+    return _together(jobs, [Execution(device, progress, None, checkpoint_every, stop)] * len(jobs))
 
 
 def resume(
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     *,
     step: int | None = None,
     device: str = "auto",
@@ -91,7 +92,27 @@ def resume(
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
     schedule unless `checkpoint_every` gives another.
     """
-    path = Path(folder)
+    job = _stopped(Path(folder), step, events)
+    return _alone(job, _going_on(job, Execution(device, progress, None, 1, stop), checkpoint_every))
+
+
+def resume_together(
+    folders: Sequence[AnyPath],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+    events: bool = True,
+    checkpoint_every: int | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> list[Outcome | Exception]:
+    """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
+    jobs = [_stopped(Path(folder), None, events) for folder in folders]
+    how = Execution(device, progress, None, 1, stop)
+    return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
+
+
+def _stopped(path: Path, step: int | None, events: bool) -> Job:
+    """A run that can be gone on with."""
     experiment = Experiment.from_data(read_experiment(path))
     steps = checkpoint_steps(path)
     if read_summary(path).get("status") == "finished":
@@ -100,10 +121,14 @@ def resume(
         raise ValueError(f"run: got {path}, which has no checkpoint, expected one to go on from")
     checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
     marks = checkpoint.run["folder"]
-    written = RunFolder(path, experiment.to_data(), events=events, marks=marks)
-    every = int(checkpoint.run["every"]) if checkpoint_every is None else checkpoint_every
-    how = Execution(device, progress, events, every, stop)
-    return _explained(experiment, written, checkpoint, how)
+    return experiment, RunFolder(path, experiment.to_data(), events=events, marks=marks), checkpoint
+
+
+def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
+    """With the schedule of before, unless there is another."""
+    checkpoint = job[2]
+    assert checkpoint is not None
+    return replace(how, checkpoint_every=int(checkpoint.run["every"]) if every is None else every)
 
 
 def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint:
@@ -136,82 +161,46 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
     return checkpoint
 
 
-def _explained(
-    experiment: Experiment, written: RunFolder, checkpoint: Checkpoint | None, how: Execution
-) -> Outcome:
-    """`_execute`, with words for what comes from outside."""
-    env = training_environment(experiment)
-    step, hung = 0 if checkpoint is None else checkpoint.step, False
+def _alone(job: Job, how: Execution) -> Outcome:
+    (found,) = _together([job], [how])
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | Exception]:
+    """Run them in lockstep to their ends."""
+    found: dict[int, Outcome | Exception] = {}
+    under_way: dict[int, RunUnderWay] = {}
+    for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
+        try:
+            under_way[i] = RunUnderWay(*job, _showing(how, job[0], i, len(jobs)))
+        except Exception as error:
+            found[i] = error
+    lockstep = Lockstep([one.loop for one in under_way.values()])
+    interrupted = False
     try:
-        model = make_model(experiment, env, how.device)
+        lockstep.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    for number, (i, one) in enumerate(under_way.items()):
         try:
-            return _execute(experiment, model, written, checkpoint, how)
-        finally:
-            step = max(step, model.num_timesteps)
-    except Exception as error:
-        hung = isinstance(error, EnvironmentFailedError)
-        cause, on = explain(error), how_to_go_on(written.path)
-        if cause is None:
-            error.add_note(f"step {step:,}; {on}")
-            raise
-        with suppress(OSError):
-            written.note_failure("".join(traceback.format_exception(error)))
-        raise RunFailedError(f"stopped at step {step:,}: {cause}; {on}") from error
-    finally:
-        close_failed(env) if hung else env.close()
+            found[i] = one.end(lockstep.failures.get(number), interrupted=interrupted)
+        except Exception as error:
+            found[i] = error
+    return [found[i] for i in range(len(jobs))]
 
 
-def _execute(
-    experiment: Experiment,
-    model: RecurrentSAC,
-    written: RunFolder,
-    checkpoint: Checkpoint | None,
-    how: Execution,
-) -> Outcome:
+def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> Execution:
+    """The first of several runs has the progress bar; all tell their evaluations."""
     progress = how.progress
-    told = None if progress is None else progress.evaluated
-    with ExitStack() as open_things:
-        recorder = Recorder(experiment, written, told)
-        open_things.callback(recorder.close)
-        shown: list[Callback] = [] if progress is None else [progress]
-        keeper = Keeper(recorder, shown, every=how.checkpoint_every, stop=how.stop)
-        exact = checkpoint is None or keeper.restore(model, checkpoint)
-        open_things.enter_context(written)
-        if checkpoint is not None:
-            keeper.go_on(model, checkpoint)
-            if not exact and progress is not None:
-                progress.say(FRESH)
-            episodes = "the same" if exact else "new"
-            written.note_resumed({"step": checkpoint.step, "episodes": episodes})
-        status = "failed"
-        try:
-            model.learn(
-                experiment.total_steps - model.num_timesteps, callback=[recorder, *shown, keeper]
-            )
-            whole = model.num_timesteps >= experiment.total_steps
-            status = "interrupted" if keeper.stopped and not whole else "finished"
-        except KeyboardInterrupt:
-            status = "interrupted"
-        except EnvironmentFailedError:
-            recorder.failed = True
-            raise
-        except ValueError:  # as an action that is no number is refused
-            if not recorder.diverged:
-                raise
-        finally:
-            if progress is not None:
-                progress.stop()
-            if recorder.diverged:
-                status = "diverged"
-            # on a full disk, the failure itself is what has to be told
-            with suppress(OSError) if status == "failed" else ExitStack():
-                recorder.finish(model, status)
-        if status == "finished":
-            written.forget_checkpoints()
-    return Outcome(status, written.path, model.num_timesteps)
+    if progress is None:
+        return how
+    if runs == 1:
+        return replace(how, told=progress.evaluated)
+    told = partial(_tell, progress, experiment.seed)
+    return replace(how, progress=progress if number == 0 else None, told=told)
 
 
-FRESH = (
-    "the environments cannot tell their states: the episodes under way end as truncated, and new "
-    "ones begin"
-)
+def _tell(progress: Progress, seed: int, step: int, values: dict[str, float]) -> None:
+    progress.say(f"seed {seed}, step {step:,}: {evaluation_line(values)}")

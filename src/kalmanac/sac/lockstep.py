@@ -23,26 +23,22 @@ class Lockstep:
     def __init__(self, loops: Sequence[TrainingLoop]) -> None:
         self.loops = list(loops)
         self.failures: dict[int, Exception] = {}
-        self._under_way = list(range(len(self.loops)))
+        self._under_way: list[int] = []  # begun and not ended
         self._captured: tuple[list[int], Captured] | None = None
 
     def run(self) -> None:
         """All of them; KeyboardInterrupt ends all and is raised again."""
-        begun: list[int] = []
         try:
-            for i in self._each():
-                begun.append(i)
-                self._try(i, self.loops[i].begin)
+            for i, loop in enumerate(self.loops):
+                self._under_way.append(i)
+                self._try(i, loop.begin)
+            self._leave_finished()
             while self._under_way:
                 self._step()
-                for i in self._each():
-                    if not self.loops[i].unfinished:
-                        self._under_way.remove(i)
-                        begun.remove(i)
-                        self._try(i, self.loops[i].end)
+                self._leave_finished()
         finally:
-            for i in begun:
-                self._try(i, self.loops[i].end)
+            for i in self._each():
+                self._leave(i)
 
     def _step(self) -> None:
         """One vector step of each loop, and the updates that are due."""
@@ -69,12 +65,24 @@ class Lockstep:
     def _each(self) -> list[int]:
         return list(self._under_way)
 
+    def _leave_finished(self) -> None:
+        for i in self._each():
+            if not self.loops[i].unfinished:
+                self._leave(i)
+
+    def _leave(self, number: int) -> None:
+        """End a loop, whatever has happened to it."""
+        self._under_way.remove(number)
+        try:
+            self.loops[number].end()
+        except Exception as error:
+            self.failures.setdefault(number, error)
+
     def _try(self, number: int, move: Callable[[], Any]) -> Any:
         """Make a move of a loop; where it fails, the loop is out."""
         try:
             return move()
         except Exception as error:
             self.failures.setdefault(number, error)
-            if number in self._under_way:
-                self._under_way.remove(number)
+            self._leave(number)
             return None
