@@ -68,7 +68,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     summed = [torch.from_numpy(x).sum((0, 1)) for x in sums[:3]]
     if floors[1] is not None and parameters[2] is not None:
         summed[2] *= parameters[2].sigmoid()
-    g_beliefs = [torch.from_numpy(x[:, 0].copy()) for x in sums[3:7]]
+    g_beliefs = [torch.from_numpy(x[:, 0]) for x in sums[3:7]]
     both = zip([*summed, *g_beliefs], [*parameters, *beliefs], strict=True)
     found = [like.new_empty(0) if x is None else g for g, x in both]
     into = (torch.from_numpy(g).to(x.dtype) for g, x in zip(g_signals, signals, strict=True))
