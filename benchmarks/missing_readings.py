@@ -24,11 +24,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+
 from kalmanac.doctor import machine, versions
 from kalmanac.envs.track import filter_error
 from kalmanac.experiment import Experiment, run
 from kalmanac.runlog import read_metrics, series
 from report import command_on_record, print_table
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 
 MISSING = 0.5
 HORIZON = 64
@@ -114,8 +119,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(document, indent=1) + "\n")
-        print(f"written: {options.out.name}")
+        draw(document, options.out.with_suffix(".png"))
+        print(f"written: {options.out.name} and its curves")
     return 0
+
+
+def draw(document: dict[str, Any], path: Path) -> None:
+    """The error of every seed over the steps, and the two references."""
+    figure, axes = plt.subplots(figsize=(5.5, 3.5), layout="constrained")
+    for (name, runs), colour in zip(document["runs"].items(), ("C0", "C1"), strict=True):
+        for i, one in enumerate(runs):
+            label = f"vssm+kf, {name}" if i == 0 else None
+            axes.plot(one["steps"], one["errors"], colour, label=label, linewidth=1)
+    for name, label, style in (
+        ("exact_filter", "exact filter, told", "--"),
+        ("best_linear_not_told", "best linear, not told", ":"),
+    ):
+        axes.axhline(document[name], color="0.3", linestyle=style, linewidth=1, label=label)
+    axes.set(xlabel="environment steps", ylabel="mean squared error", ylim=(0.1, 0.6))
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

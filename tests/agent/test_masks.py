@@ -141,6 +141,17 @@ def test_losses_and_gradients_are_finite_and_blind_to_forbidden_actions(objectiv
             torch.testing.assert_close(x, found[0][name])
 
 
+@objectives
+def test_pads_that_allow_nothing_leave_gradients_finite(objective: str) -> None:
+    data = masked_batch()
+    padded = torch.arange(7) >= data.lengths[:, None]
+    assert padded.any()
+    assert not data.action_mask[padded].any()
+    assert read_history(data).action_mask[padded].all(), "no softmax over nothing"
+    losses, slopes = gradients(learner(SIZES, actor_objective=objective), data)
+    assert all(x.isfinite().all() for x in (*losses.values(), *slopes.values()))
+
+
 def test_the_bootstrap_takes_the_mask_of_the_next_state() -> None:
     data, made = masked_batch(), learner(SIZES, ent_coef=0.2)
     _, metrics = made.losses_of(data)

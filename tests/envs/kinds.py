@@ -182,6 +182,16 @@ class Everything(gymnasium.Env[dict[str, Any], np.ndarray]):
         reward = float(observation["pose"][0])
         return observation, reward, over and self._length % 2 == 0, over and self._length % 2, info
 
+    def get_checkpoint_state(self) -> dict[str, Any]:
+        return {
+            "time": self._time, "length": self._length,
+            "generator": self.np_random.bit_generator.state,
+        }  # fmt: skip
+
+    def set_checkpoint_state(self, state: dict[str, Any]) -> None:
+        self._time, self._length = state["time"], state["length"]
+        self.np_random.bit_generator.state = state["generator"]
+
     def _show(self):
         rng, camera = self.np_random, self.observation_space["camera"]
         observation = {

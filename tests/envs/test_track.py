@@ -57,6 +57,18 @@ def test_gaps_cost_and_knowing_of_them_pays():
     assert filter_error(told=False) == pytest.approx(whole, rel=0.1), "without gaps nothing to know"
 
 
+def test_a_state_goes_on_where_it_was_taken():
+    env, other = Track(), Track()
+    env.reset(seed=0)
+    env.step(np.zeros(1))
+    other.reset(seed=5)
+    other.set_checkpoint_state(env.get_checkpoint_state())
+    for _ in range(63):
+        here, there = env.step(np.ones(1)), other.step(np.ones(1))
+        assert here == there
+    assert here[3], "the horizon is counted on"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

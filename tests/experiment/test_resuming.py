@@ -25,6 +25,15 @@ KINDS = {
     "bounded": DISCRETE.changed({"buffer_size": 30, "encoder": "memoryless", "burn_in": 2}),
     "oracle": DISCRETE.changed({"encoder": "oracle"}),
     "transformer": CONTINUOUS.changed({"encoder": "transformer", "buffer_size": 40}),
+    "images, masks, gaps": CONTINUOUS.changed(
+        {
+            "env": "tests.envs.kinds:Everything",
+            "env_settings": {"missing": True, "masked": True},
+            "image_channels": (2,),
+            "image_features": 3,
+            "normalize_observations": True,
+        }
+    ),
     "mamba": DISCRETE.changed({"encoder": "mamba", "true_previous_action": True}),
 }
 

@@ -66,6 +66,18 @@ class Track(gymnasium.Env[Floats, Floats]):
         self._time += 1
         return self._reading(), reward, False, self._time >= self.horizon, self._info()
 
+    def get_checkpoint_state(self) -> dict[str, Any]:
+        """All that the future depends on, as plain data."""
+        return {
+            "target": self._target, "time": self._time,
+            "generator": self.np_random.bit_generator.state,
+        }  # fmt: skip
+
+    def set_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        self._target, self._time = float(state["target"]), int(state["time"])
+        self.np_random.bit_generator.state = state["generator"]
+
     def _reading(self) -> Floats:
         reading = self._target + self.noise * self.np_random.standard_normal()
         return np.array([reading], dtype=np.float32)
