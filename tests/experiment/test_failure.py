@@ -1,17 +1,21 @@
 """What goes wrong outside stops a run in one line that says what, where, and how to go on."""
 
 import io
+import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AsyncVectorEnv
 
 from kalmanac.checkpoint import CheckpointFolder
 from kalmanac.cli import main
-from kalmanac.experiment import Progress, RunFailedError, resume, run
+from kalmanac.experiment import Progress, RunFailedError, StopSignals, resume, run
 from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import FAILURE, LOCK, checkpoint_steps, read_summary, resumable
 from kalmanac.sac import RecurrentSAC
@@ -83,6 +87,21 @@ def test_a_worker_that_hangs_is_named_and_ended(tmp_path):
     assert "stopped at step 22: the environment gave no answer: The call to `step_wait` has" in said
     assert "timed out after 0.5 second(s)" in said
     assert "the last good checkpoint is step 20" in said
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ctrl_c_twice_gets_out_of_a_worker_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.experiment.failing.Impatient.step", AsyncVectorEnv.step)
+    hanging = FAILING.changed(
+        {"env": "tests.experiment.failing:workers", "env_settings": {"how": "hang"}, "num_envs": 2}
+    )
+    presses = [threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)) for after in (2, 2.5)]
+    for press in presses:
+        press.start()
+    with StopSignals() as stop:
+        outcome = run(hanging, tmp_path / "run", events=False, checkpoint_every=20, stop=stop)
+    assert (outcome.status, outcome.step) == ("interrupted", 22)
+    assert resumable(tmp_path / "run") == 20
 
 
 @pytest.mark.filterwarnings("ignore")
