@@ -8,7 +8,6 @@ from pathlib import Path
 import gymnasium
 
 from kalmanac.experiment import (
-    STATUS,
     Experiment,
     Progress,
     RunFailedError,
@@ -16,6 +15,7 @@ from kalmanac.experiment import (
     check_device,
     check_environment,
     ending,
+    exit_status,
     resume,
 )
 from kalmanac.runlog import read_experiment, refuse_in_use, resumable
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     print(ending(outcome, experiment))
-    return STATUS[outcome.status] if stop.number is None else 128 + stop.number
+    return exit_status(outcome, stop.number)
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:

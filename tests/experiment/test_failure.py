@@ -61,6 +61,17 @@ def test_an_environment_that_fails_is_named_with_the_step_and_the_last_checkpoin
     assert resumable(folder) == 40
 
 
+@pytest.mark.parametrize("progress", ["", "--no-progress"])
+def test_the_verb_says_it_in_one_line(progress, tmp_path, capsys):
+    words = "train tests.experiment.failing:Failing --encoder memoryless --device cpu --steps 96"
+    words += f" --no-tensorboard --folder {tmp_path / 'run'} {progress}"
+    assert main(words.split()) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("kalmanac train: ")
+    assert "the environment raised ZeroDivisionError: the motor burnt out" in said
+    assert said.count("\n") == 1
+
+
 def test_a_run_whose_environment_was_repaired_goes_on(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     failed(FAILING, folder)
