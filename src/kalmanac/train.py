@@ -30,6 +30,7 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
+from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS
 
@@ -145,7 +146,11 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
     )
     if options.progress or options.dry_run:
         of_each = ", each seed" if others else ""
-        print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
+        try:
+            print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
+        except EnvironmentFailedError as error:
+            print(f"kalmanac train: {error}", file=sys.stderr)
+            return 1
     if options.dry_run:
         print(experiment.to_json())
         return 0

@@ -8,7 +8,7 @@ from kalmanac.experiment.building import (
     training_environment,
 )
 from kalmanac.experiment.description import AGENTS, Experiment
-from kalmanac.experiment.ending import STATUS, ending, tell
+from kalmanac.experiment.ending import ending, exit_status, tell
 from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
 from kalmanac.experiment.failure import RunFailedError
@@ -20,7 +20,6 @@ from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Outcome
 __all__ = [
     "AGENTS",
     "CHECKPOINT_EVERY",
-    "STATUS",
     "Estimate",
     "Experiment",
     "Outcome",
@@ -33,6 +32,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "evaluation_environment",
+    "exit_status",
     "make_model",
     "resume",
     "resume_together",

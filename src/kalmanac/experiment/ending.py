@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from signal import SIGINT
 from typing import Any
 
 from kalmanac.experiment.description import Experiment
@@ -11,7 +12,11 @@ from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import Outcome
 from kalmanac.runlog import read_summary
 
-STATUS = {"finished": 0, "diverged": 1, "interrupted": 130}  # 130: as shells report Ctrl-C
+
+def exit_status(outcome: Outcome, signal: int | None) -> int:
+    """0 where the run is finished, 1 where it diverged; after a signal as shells report it."""
+    interrupted = 128 + (SIGINT if signal is None else signal)
+    return {"finished": 0, "diverged": 1, "interrupted": interrupted}[outcome.status]
 
 
 def tell(
@@ -31,8 +36,8 @@ def tell(
             raise outcome
         else:
             print(ending(outcome, experiment))
-            statuses.append(STATUS[outcome.status])
-    return max(statuses) if stop.number is None else 128 + stop.number
+            statuses.append(exit_status(outcome, stop.number))
+    return max(statuses)
 
 
 def ending(outcome: Outcome, experiment: Experiment) -> str:

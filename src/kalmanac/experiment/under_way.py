@@ -69,7 +69,7 @@ class RunUnderWay:
         try:
             self._build(checkpoint)
         except Exception as error:
-            self._close(error)
+            self._close(calmly=False)
             raise self._told(error)  # noqa: B904 (the cause is set)
 
     def _build(self, checkpoint: Checkpoint | None) -> None:
@@ -96,9 +96,9 @@ class RunUnderWay:
         """Write how it ended and close everything; what the training raised is told and raised."""
         self._step = max(self._step, self.model.num_timesteps)
         diverged, status = self.recorder.diverged, "failed"
-        if isinstance(error, EnvironmentFailedError):
-            self.recorder.failed = True
-        elif isinstance(error, ValueError) and diverged:
+        if interrupted or isinstance(error, EnvironmentFailedError):
+            self.recorder.failed = True  # an environment did, or may: nobody waits for it
+        if isinstance(error, ValueError) and diverged:
             error = None  # as an action that is no number is refused
         if error is None:
             whole = self._step >= self.experiment.total_steps
@@ -116,15 +116,14 @@ class RunUnderWay:
                 self.written.forget_checkpoints()
         except Exception as later:
             error = later
-        self._close(error)
+        self._close(calmly=error is None and status == "finished")
         if error is not None:
             raise self._told(error)
         return Outcome(status, self.written.path, self.model.num_timesteps)
 
-    def _close(self, error: Exception | None) -> None:
+    def _close(self, *, calmly: bool) -> None:
         self._open.close()
-        hung = isinstance(error, EnvironmentFailedError)
-        close_failed(self._env) if hung else self._env.close()
+        self._env.close() if calmly else close_failed(self._env)
 
     def _told(self, error: Exception) -> Exception:
         """What to raise: with words for what comes from outside."""
