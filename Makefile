@@ -35,10 +35,11 @@ format: ready  ## rewrite the files in the common format
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
 
-bench: ready  ## speed of scans, encoders and updates, and a tracking task learned by each encoder
+bench: ready  ## speed of scans, encoders, updates and environments; a tracking task learned by each encoder
 	.venv/bin/python benchmarks/scan.py $(ARGS)
 	.venv/bin/python benchmarks/encoders.py
 	.venv/bin/python benchmarks/update.py
+	.venv/bin/python benchmarks/environments.py
 	.venv/bin/python benchmarks/tracking.py
 
 clean:  ## remove .venv and everything generated

@@ -10,7 +10,7 @@ import pytest
 import kalmanac.train as verb
 from kalmanac.cli import main
 from kalmanac.experiment import Experiment
-from kalmanac.runlog import read_experiment, read_metrics
+from kalmanac.runlog import read_experiment, read_metrics, read_summary
 from kalmanac.sac import RecurrentSAC
 from kalmanac.train import default_folder, read_call
 
@@ -122,6 +122,60 @@ def test_an_agent_brings_its_own_settings_of_the_preset():
     assert experiment.encoder_settings == {"feedforward": 128, "heads": 2}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["popgym/MineSweeperEasy"],
+        ["--env", "popgym/MineSweeperEasy"],
+        ["--preset", "popgym", "--env", "popgym/MineSweeperEasy"],
+        ["popgym", "--env", "popgym/MineSweeperEasy"],
+        ["popgym/MineSweeperEasy", "--preset", "popgym"],
+    ],
+)
+def test_a_task_of_the_paper_brings_its_own_settings(words):
+    task = words[0] if not words[0].startswith("-") else None
+    _, experiment = read_call(task, words[task is not None :])
+    assert (experiment.env, experiment.target_entropy_scale) == ("popgym/MineSweeperEasy", 0.35)
+    assert experiment.total_steps == 1_000_000
+
+
+def test_a_preset_serves_other_environments_too():
+    _, experiment = read_call(None, ["--preset", "dmc", "--env", "Pendulum-v1", "--noise", "0.05"])
+    assert (experiment.env, experiment.noise) == ("Pendulum-v1", 0.05)
+    assert experiment.encoder_settings == {"norm": True}
+    _, experiment = read_call("dmc/pendulum-swingup", ["--encoder", "oracle"])
+    assert (experiment.noise, experiment.agent) == (0.1, "oracle")
+
+
+def test_corruption_comes_from_flags():
+    words = (
+        "--noise 0.2 --action-noise 0.1 --dropout 0.3 --dropout-burst 4 --no-dropout-told "
+        "--delay 2 --frame-repeat 2"
+    )
+    _, found = read_call("dmc/cheetah-run", words.split())
+    assert (found.noise, found.action_noise, found.dropout, found.dropout_burst) == (
+        0.2,
+        0.1,
+        0.3,
+        4,
+    )
+    assert (found.dropout_told, found.delay, found.frame_repeat) == (False, 2, 2)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as Gymnasium reports a process
+def test_a_worker_that_dies_ends_the_run_in_one_line(tmp_path, capsys):
+    folder = tmp_path / "a"
+    words = SHORT.replace("horizon=5", "fault=dies").replace("--num-envs 4", "--num-envs 2")
+    options = f"--no-progress --no-tensorboard --workers 2 --folder {folder}"
+    assert call(f"train tests.envs.faulty:Faulty {words} {options}") == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("kalmanac train: ")
+    assert re.search(
+        r"environment [01] \(seed \d+\): its process ended with exit code \[-9\]", told
+    )
+    assert read_summary(folder)["status"] == "failed"
+
+
 def test_any_gymnasium_environment_can_be_trained_in(tmp_path):
     words = SHORT.replace("--env-settings horizon=5", "")
     options = f"--no-progress --no-tensorboard --folder {tmp_path / 'a'}"
@@ -150,6 +204,12 @@ def test_folders_of_different_experiments_differ():
         *((f"best-arm --device {name}", told) for name, told in BAD_DEVICES.items()),
         (f"{__name__}:needy --no-progress", "pip install what is missing"),
         ("Pendulum-v1 --encoder oracle", "privileged_space"),
+        ("cheetah-run", "did you mean 'dmc/cheetah-run'?"),
+        ("--preset popgim --env popgym/RepeatFirstEasy", "preset: got 'popgim'; did you mean"),
+        ("best-arm --workers 2", "workers: got 2, expected 0: 'best-arm' steps many by itself"),
+        ("popgym --workers 9", "workers: got 9, expected auto or 0 to 8"),
+        ("popgym --dropout 1", "dropout: got 1.0, expected a number in [0, 1)"),
+        ("popgym --action-noise 0.1", "action space: got Discrete(4), expected a Box of floats"),
     ],
 )
 def test_a_call_that_cannot_be_understood_gets_one_line(words, told, capsys, tmp_path, monkeypatch):

@@ -60,6 +60,7 @@ def _go_on(
         "events": options.tensorboard,
         "checkpoint_every": options.checkpoint_every,
         "stop": stop,
+        "workers": options.workers,
     }
     if len(options.run) > 1:
         return resume_together(options.run, **how)
@@ -84,6 +85,10 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--checkpoint-every", type=int, metavar="STEPS",
         help="environment steps between checkpoints; default: as before",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", type=lambda word: word if word == "auto" else int(word), default=0,
+        help="training environments that step at once in processes of their own; auto decides",
     )  # fmt: skip
     parser.add_argument("--no-tensorboard", dest="tensorboard", action="store_false")
     parser.add_argument("--no-progress", dest="progress", action="store_false")

@@ -1,7 +1,8 @@
 """`kalmanac train TASK …`: train an agent, evaluate it on the way, and leave all in a run folder.
 
-TASK is a preset of `kalmanac.suites`, or any environment with the default settings. What a
-configuration file says goes before the preset, and what a flag says before both.
+TASK is a preset of `kalmanac.suites`, an environment that the paper has settings for, or any other
+one with the default settings; `--preset NAME --env ENV` names both. What a configuration file says
+goes before the preset, and what a flag says before both.
 """
 
 import difflib
@@ -10,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import gymnasium
 
+from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment import (
     AGENTS,
     CHECKPOINT_EVERY,
@@ -21,6 +24,7 @@ from kalmanac.experiment import (
     StopSignals,
     check_device,
     check_environment,
+    check_workers,
     estimate,
     evaluation_environment,
     make_model,
@@ -32,7 +36,7 @@ from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
 from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import FolderTakenError, refuse_taken
-from kalmanac.suites import PRESETS
+from kalmanac.suites import PRESETS, TASKS, preset
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,14 @@ class Options:
     """Where the run goes; None is runs/TASK/AGENT-seedN-HASH."""
     config: str | None = None
     """A .toml or .json file of settings; --steps and --agent work here too."""
+    preset: str | None = None
+    """Settings to start from; None is those of TASK or of --env."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    workers: int | Literal["auto"] = 0
+    """Training environments that step at once in processes of their own; 0 is none."""
+    worker_timeout: float = TIMEOUT
+    """Seconds until an environment that does not answer counts as hanging."""
     overwrite: bool = False
     """Start over where the folder holds this very experiment."""
     tensorboard: bool = True
@@ -66,15 +76,14 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(words) or (task is None and not words):
         return _help(task)
     try:
-        if task is None:
-            raise ValueError(f"task: got none, expected one of {', '.join(PRESETS)}")
         options, experiment = read_call(task, words)
         for name in ("checkpoint_every", "seeds"):
             if (number := getattr(options, name)) < 1:
                 raise ValueError(f"{name}: got {number}, expected at least 1")
-        runs = seeded(task, experiment, options)
+        runs = seeded(task or experiment.env, experiment, options)
         for folder, one in runs.items():
             refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
+        check_workers(experiment, options.workers)
         check_parts(experiment, options.device)
     except FolderTakenError as error:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
@@ -94,29 +103,37 @@ def seeded(task: str, experiment: Experiment, options: Options) -> dict[Path, Ex
     return {Path(options.folder, f"seed{one.seed}"): one for one in many}
 
 
-def read_call(task: str, words: Sequence[str]) -> tuple[Options, Experiment]:
+def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experiment]:
     """What the words after `kalmanac train` ask for."""
     flags, changes = read_flags(words, Options, Experiment)
     options = Options(**flags)
     told = read_config(Path(options.config)) if options.config else {}
     agent = changes.get("encoder", told.get("encoder", "vssm+kf"))
-    experiment = starting_point(task, agent)
+    if options.preset is not None:
+        expect_known("preset", options.preset, PRESETS)
+        if task is not None:  # then it names the environment
+            changes = {"env": task} | changes
+    env = changes.get("env", told.get("env"))
+    start = options.preset or task or env
+    if start is None:
+        raise ValueError(f"task: got none, expected one of {', '.join(PRESETS)}, or --env")
+    experiment = starting_point(start, agent, env)
     for source in (told, changes):
         experiment = experiment.changed({k: v for k, v in source.items() if k != "encoder"})
     check_environment(experiment)
     return options, experiment
 
 
-def starting_point(task: str, agent: str) -> Experiment:
+def starting_point(task: str, agent: str, env: str | None = None) -> Experiment:
     """The preset for this agent, or the defaults in an environment that has no preset."""
     expect_known("encoder", agent, AGENTS)
-    if task in PRESETS:
-        return PRESETS[task].experiment(agent)
+    if task in PRESETS or task in TASKS:
+        return preset(task, env).experiment(agent)
     try:
         check_environment(Experiment(env=task))
     except ValueError:
-        if difflib.get_close_matches(task, PRESETS):
-            expect_known("task", task, PRESETS)
+        if difflib.get_close_matches(task, [*PRESETS, *TASKS]):
+            expect_known("task", task, [*PRESETS, *TASKS])
         raise
     return Experiment(env=task).changed({"encoder": agent})
 
@@ -164,6 +181,8 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             events=options.tensorboard,
             checkpoint_every=options.checkpoint_every,
             stop=stop,
+            workers=options.workers,
+            worker_timeout=options.worker_timeout,
         )
     return tell("train", outcomes, list(runs.values()), stop)
 
@@ -172,12 +191,12 @@ def _help(task: str | None) -> int:
     wide = max(map(len, PRESETS))
     tasks = "\n".join(f"  {name:<{wide}}  {preset.summary}" for name, preset in PRESETS.items())
     show_help(
-        PRESETS[task if task in PRESETS else "best-arm"].experiment("vssm+kf"),
+        preset(task if task in PRESETS or task in TASKS else "best-arm").experiment("vssm+kf"),
         Options(),
         prog="kalmanac train TASK",
         description="Train an agent. --encoder takes oracle, too; --steps is short for "
-        "--total-steps. TASK is a Gymnasium id, module:NAME of an environment, or a preset:\n"
-        f"{tasks}",
+        "--total-steps. TASK is an environment (`kalmanac envs` lists them), a Gymnasium id, "
+        f"module:NAME of an environment, or a preset:\n{tasks}",
     )
     return 2
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kalmanac
@@ -60,8 +61,10 @@ def test_the_page_on_own_environments_runs(run_in, tmp_path):
     assert [step for step, _ in names["watch"].evaluations] == [20, 40, 60]
     assert {"best.safetensors", "guess.safetensors"} <= {file.name for file in tmp_path.iterdir()}
     assert names["model"].num_timesteps == 60 + 16  # the loaded one has seen what was saved
-    assert names["env"].left == 20  # the last block began a new episode
     assert names["belief"].variance.shape == (1, 1, 128)
+    assert names["info"]["observed"] in (True, False)
+    assert names["info"]["privileged"].shape == (1,)
+    assert np.array_equal(*names["same"])
 
 
 def test_the_environment_of_the_page_on_checkpoints_goes_on_exactly(run_in):
@@ -93,7 +96,7 @@ def choices():
 
 def test_every_choice_names_settings_and_files_that_exist():
     known = {field.name for field in dataclasses.fields(Experiment)} | ARGUMENTS
-    known |= {*(ENVS["best-arm"].settings or {})}
+    known |= {setting for spec in ENVS.values() for setting in spec.settings or {}}
     known |= {setting for name in ENCODERS for setting in encoder_settings(name)}
     rows = choices()
     assert len(rows) > 40

@@ -10,6 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from kalmanac.envs.generators import check_state as check_state
+from kalmanac.envs.generators import generator as generator
+
 ASK, ABOVE, BELOW = 0, 1, 2
 
 # The variance of the uniform prior on (−1/2, 1/2), and so that of the Gaussian in its place.
@@ -84,25 +87,6 @@ def privileged_space() -> spaces.Box:
         np.array([-largest, 0], np.float32), np.array([largest, widest], np.float32),
         dtype=np.float32,
     )  # fmt: skip
-
-
-def check_state(state: dict[str, Any], like: dict[str, Any]) -> None:
-    """A state to go on from has the names and shapes of the present one."""
-    if not isinstance(state, dict) or state.keys() != like.keys():
-        came = list(state) if isinstance(state, dict) else type(state).__name__
-        raise ValueError(f"state: got {came}, expected {list(like)}")
-    for name, value in like.items():
-        if name != "generator" and np.shape(state[name]) != np.shape(value):
-            raise ValueError(
-                f"state[{name!r}]: got shape {np.shape(state[name])}, expected {np.shape(value)}"
-            )
-
-
-def generator(state: Any) -> np.random.Generator:
-    """A generator in this state, of the kind that Gymnasium uses."""
-    bits = np.random.PCG64()
-    bits.state = state
-    return np.random.Generator(bits)
 
 
 def _interval(name: str, value: Any, shape: tuple[int, ...], least: float) -> tuple[Floats, Floats]:

@@ -6,17 +6,24 @@ Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "
 import difflib
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from kalmanac.envs import dmc, popgym
+from kalmanac.envs.best_arm import BestArm
 from kalmanac.envs.best_arm_vector import BestArmVector
+from kalmanac.envs.corruption import Corruption, corrupted
+from kalmanac.envs.dmc import DMC
+from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
 from kalmanac.envs.track import tracks
+from kalmanac.envs.workers import TIMEOUT, Workers
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -27,12 +34,19 @@ class EnvironmentSpec:
 
     name: str
     summary: str
-    make: Callable[..., AnyVectorEnv]  # make(num_envs, **settings)
+    make: Callable[..., AnyVectorEnv] | None = None  # make(num_envs, **settings), many at once
+    single: Callable[..., Any] | None = (
+        None  # single(**settings), one; needed where `make` is None,
+    )
+    # and for what is done to one environment: corruption, and worker processes
     settings: Mapping[str, Any] | None = None  # names and defaults; None: not known beforehand
     normaliser: float = 1.0  # returns are divided by it
     horizon: int | None = None  # steps of the longest episode
     evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"in": {}})
     # named changes of the settings under which an agent is evaluated
+    noise: str = ""  # what noise there is, or was in the paper, in words
+    extra: str | None = None  # the optional dependencies that it needs
+    heavy: bool = False  # a step takes longer than a message between processes
 
 
 ENVS: dict[str, EnvironmentSpec] = {
@@ -40,6 +54,7 @@ ENVS: dict[str, EnvironmentSpec] = {
         name="best-arm",
         summary="Is a noisy bandit's mean above zero? Ask, or decide (paper, section 5.1)",
         make=BestArmVector,
+        single=BestArm,
         settings={
             name: parameter.default
             for name, parameter in inspect.signature(BestArmVector).parameters.items()
@@ -48,6 +63,7 @@ ENVS: dict[str, EnvironmentSpec] = {
         normaliser=10.0,
         horizon=1000,
         evaluations={"in": {}, "out": {"sigma": (2.0, 3.0)}},
+        noise="σ ~ U(0, 2)",
     ),
     "track": EnvironmentSpec(
         name="track",
@@ -56,6 +72,31 @@ ENVS: dict[str, EnvironmentSpec] = {
         settings={"decay": 0.95, "noise": 0.3, "horizon": 64},
         horizon=64,
     ),
+    **{
+        f"dmc/{task}": EnvironmentSpec(
+            name=f"dmc/{task}",
+            summary=f"DeepMind Control's {task} (paper, section 5.2)",
+            single=partial(DMC, task),
+            settings={},
+            horizon=dmc.HORIZON,
+            noise=f"preset: {noise}",
+            extra="dmc",
+            heavy=True,
+        )
+        for task, noise in dmc.NOISE.items()
+    },
+    **{
+        f"popgym/{task}": EnvironmentSpec(
+            name=f"popgym/{task}",
+            summary=f"POPGym's {task} (paper, section 5.3)",
+            single=partial(POPGym, task),
+            settings={"truth": True},
+            horizon=steps,
+            noise=f"own: {popgym.NOISE[task]}" if task in popgym.NOISE else "",
+            extra="popgym",
+        )
+        for task, steps in popgym.HORIZONS.items()
+    },
 }
 
 
@@ -76,7 +117,7 @@ def environment(name: str) -> EnvironmentSpec:
         if isinstance(found, EnvironmentSpec):
             return found
         if callable(found):
-            return EnvironmentSpec(name, _first_line(found), _maker(found))
+            return _described(name, found)
         if found is not None:
             raise TypeError(
                 f"env: got {name!r}, a {type(found).__name__}, "
@@ -87,21 +128,35 @@ def environment(name: str) -> EnvironmentSpec:
         near = difflib.get_close_matches(name, [*ENVS, *gymnasium.registry], n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(
-            f"env: got {name!r}, expected one of {', '.join(ENVS)}, a Gymnasium id, "
+            f"env: got {name!r}, expected one of {', '.join(_families())}, a Gymnasium id, "
             f"or module:NAME{hint}"
         )
+    registered = gymnasium.spec(name)
+    vector = partial(gymnasium.make_vec, name) if registered.vector_entry_point else None
+    single = partial(gymnasium.make, name) if registered.entry_point else None
     return EnvironmentSpec(
-        name, f"Gymnasium's {name}", partial(_registered, name),
-        horizon=gymnasium.spec(name).max_episode_steps,
-    )  # fmt: skip
+        name, f"Gymnasium's {name}", vector, single, horizon=registered.max_episode_steps
+    )
+
+
+def _families() -> list[str]:
+    """The names of the table; of those with a slash, what stands before it."""
+    return list(dict.fromkeys(f"{n.split('/')[0]}/…" if "/" in n else n for n in ENVS))
 
 
 def make_vector(
-    name: str, num_envs: int, *, privileged: bool = False, **settings: Any
-) -> AnyVectorEnv:
+    name: str, num_envs: int, *, privileged: bool = False, corruption: Corruption | None = None,
+    workers: int | Literal["auto"] = 0, timeout: float = TIMEOUT, **settings: Any,
+) -> AnyVectorEnv:  # fmt: skip
     """`num_envs` copies of environment `name`, with its own settings except for those given.
 
-    With `privileged`, the observation is the environment's true state: what the Oracle sees.
+    Args:
+        privileged: the observation is the environment's true state: what the Oracle sees.
+        corruption: what happens to readings and actions on their way; None is nothing.
+        workers: 0 steps all copies in this process. Otherwise each has a process of its own, and at
+            most so many of them step at once; "auto" takes as many as there are cores where the
+            environment is known to be worth it. The results are the same.
+        timeout: seconds until a process that does not answer counts as hanging.
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs: got {num_envs!r}, expected an integer of at least 1")
@@ -110,30 +165,51 @@ def make_vector(
     for setting in settings:
         if known is not None and setting not in known:
             raise TypeError(
-                f"{setting}: environment {name!r} has no such setting, expected {', '.join(known)}"
+                f"{setting}: environment {name!r} has no such setting, "
+                f"expected {', '.join(known) or 'none'}"
             )
-    env = spec.make(num_envs, **settings)
+    at_once = side_by_side(spec, num_envs, workers, corruption)
+    if spec.make is not None and not corruption:
+        env = spec.make(num_envs, **settings)
+    elif spec.single is not None:
+        make = partial(_one, partial(spec.single, **settings), corruption or Corruption())
+        if at_once:
+            env = Workers([make] * num_envs, at_once=at_once, timeout=timeout)
+        else:
+            env = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    else:
+        raise ValueError(
+            f"corruption: got {corruption}, expected none: {name!r} comes as a vector of many only"
+        )
     return PrivilegedObservation(env) if privileged else env
 
 
-def _registered(name: str, num_envs: int, **settings: Any) -> AnyVectorEnv:
-    """Gymnasium's own vectorised version where there is one, else copies stepped in turn."""
-    if gymnasium.spec(name).vector_entry_point is not None:
-        return gymnasium.make_vec(name, num_envs, **settings)
-    return _copies(partial(gymnasium.make, name), num_envs, **settings)
+def _one(make: Callable[[], Any], corruption: Corruption) -> Any:
+    return corrupted(make(), corruption)
 
 
-def _maker(found: Callable[..., Any]) -> Callable[..., AnyVectorEnv]:
+def side_by_side(
+    spec: EnvironmentSpec, num_envs: int, workers: int | Literal["auto"],
+    corruption: Corruption | None = None,
+) -> int:  # fmt: skip
+    """How many environments step side by side in processes of their own; 0: in this process."""
+    if workers == "auto":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return min(cores or 1, num_envs) if spec.heavy and (cores or 1) > 1 < num_envs else 0
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= num_envs:
+        raise ValueError(
+            f"workers: got {workers!r}, expected auto or 0 to {num_envs}, the environments' number"
+        )
+    if workers and spec.make is not None and not corruption:  # its copies draw other numbers
+        raise ValueError(f"workers: got {workers}, expected 0: {spec.name!r} steps many by itself")
+    return workers
+
+
+def _described(name: str, found: Callable[..., Any]) -> EnvironmentSpec:
+    summary = (inspect.getdoc(found) or "").split("\n", 1)[0]
     if "num_envs" in inspect.signature(found).parameters:
-        return lambda num_envs, **settings: found(num_envs=num_envs, **settings)
-    return partial(_copies, found)
-
-
-def _copies(make: Callable[..., Any], num_envs: int, **settings: Any) -> AnyVectorEnv:
-    return SyncVectorEnv(
-        [partial(make, **settings)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP
-    )
-
-
-def _first_line(found: object) -> str:
-    return (inspect.getdoc(found) or "").split("\n", 1)[0]
+        vector = found
+        return EnvironmentSpec(
+            name, summary, lambda num_envs, **settings: vector(num_envs=num_envs, **settings)
+        )
+    return EnvironmentSpec(name, summary, single=found)

@@ -3,6 +3,7 @@
 from kalmanac.experiment.building import (
     check_device,
     check_environment,
+    check_workers,
     evaluation_environment,
     make_model,
     training_environment,
@@ -28,6 +29,7 @@ __all__ = [
     "StopSignals",
     "check_device",
     "check_environment",
+    "check_workers",
     "ending",
     "estimate",
     "evaluate",

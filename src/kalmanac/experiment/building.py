@@ -1,14 +1,17 @@
 """From a description to the things that it describes: environments, and an agent to train."""
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
-from kalmanac.envs.table import EnvironmentSpec, environment, make_vector
+from kalmanac.envs.corruption import Corruption
+from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
+from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment.description import Experiment, expect_known
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 
@@ -40,10 +43,18 @@ def check_device(device: str) -> None:
         )
 
 
-def training_environment(experiment: Experiment) -> VectorEnv[Any, Any, Any]:
-    """The environments that the agent learns in."""
-    check_environment(experiment)
-    return _make(experiment, experiment.num_envs, {})
+def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
+    """ValueError unless the environments can run in so many processes."""
+    corruption = Corruption(**experiment.part(Corruption))
+    side_by_side(check_environment(experiment), experiment.num_envs, workers, corruption)
+
+
+def training_environment(
+    experiment: Experiment, *, workers: int | Literal["auto"] = 0, timeout: float = TIMEOUT
+) -> VectorEnv[Any, Any, Any]:
+    """The environments that the agent learns in, in this process or in `workers` others."""
+    check_workers(experiment, workers)
+    return _make(experiment, experiment.num_envs, {}, workers=workers, timeout=timeout)
 
 
 def evaluation_environment(
@@ -59,7 +70,8 @@ def evaluation_environment(
 def horizon(experiment: Experiment) -> int | None:
     """Steps of the longest episode, where that is known."""
     told = experiment.env_settings.get("horizon")
-    return told if isinstance(told, int) else check_environment(experiment).horizon
+    steps = told if isinstance(told, int) else check_environment(experiment).horizon
+    return None if steps is None else math.ceil(steps / experiment.frame_repeat)
 
 
 def make_model(experiment: Experiment, env: VectorEnv[Any, Any, Any], device: str) -> RecurrentSAC:
@@ -69,7 +81,17 @@ def make_model(experiment: Experiment, env: VectorEnv[Any, Any, Any], device: st
 
 
 def _make(
-    experiment: Experiment, num_envs: int, changes: Mapping[str, Any]
+    experiment: Experiment, num_envs: int, changes: Mapping[str, Any], **where: Any
 ) -> VectorEnv[Any, Any, Any]:
     settings = {**experiment.env_settings, **changes}
-    return make_vector(experiment.env, num_envs, privileged=experiment.privileged, **settings)
+    if "truth" in (check_environment(experiment).settings or {}):
+        # Telling the true state takes time: it is told to those who see it.
+        settings.setdefault("truth", experiment.privileged or experiment.privileged_critic)
+    return make_vector(
+        experiment.env,
+        num_envs,
+        privileged=experiment.privileged,
+        corruption=Corruption(**experiment.part(Corruption)),
+        **where,
+        **settings,
+    )

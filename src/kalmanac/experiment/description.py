@@ -5,6 +5,7 @@ Defaults are the paper's for POPGym (Table 1); the presets of `kalmanac.suites` 
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import types
@@ -14,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.encoders import ENCODERS, encoder_settings
+from kalmanac.envs.corruption import Corruption
 from kalmanac.sac.settings import TrainingSettings
 
 # name → fields; every encoder is an agent too
@@ -31,6 +33,20 @@ class Experiment:
     """An environment of the package, a Gymnasium id, or module:NAME of a function."""
     env_settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the environment other than its defaults."""
+    noise: float = 0.0
+    """Standard deviation of Gaussian noise on every number of an observation."""
+    action_noise: float = 0.0
+    """The same for continuous actions, in units of [-1, 1]; the sum is clipped."""
+    dropout: float = 0.0
+    """Probability that a reading is missing; zeros stand in its place."""
+    dropout_burst: float | None = None
+    """Steps for which readings are missing, on average; None is independently of each other."""
+    dropout_told: bool = True
+    """The agent is told which readings are missing."""
+    delay: int = 0
+    """Steps by which readings are late."""
+    frame_repeat: int = 1
+    """Steps of the environment for each action."""
     encoder: str = "vssm+kf"
     """How the agent remembers."""
     encoder_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -113,7 +129,7 @@ class Experiment:
     """Environment steps between rows of training metrics."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(Experiment)
+        hints = _hints()
         for entry in dataclasses.fields(self):
             value = _plain(getattr(self, entry.name))
             object.__setattr__(self, entry.name, _fitting(entry.name, value, hints[entry.name]))
@@ -129,6 +145,7 @@ class Experiment:
             raise ValueError(f"log_std_range: got {self.log_std_range}, expected two numbers")
         if not self.evaluations or len(set(self.evaluations)) < len(self.evaluations):
             raise ValueError(f"evaluations: got {self.evaluations}, expected different names")
+        Corruption(**self.part(Corruption))
         AgentSettings(**self.part(AgentSettings))
         TrainingSettings(**self.part(TrainingSettings))
 
@@ -221,6 +238,12 @@ def spell(hint: Any) -> str:
     return {int: "int", float: "a number", bool: "true or false", str: "a word"}.get(
         hint, "NAME=VALUE"
     )
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    """The fields' types; reading them takes longer than all the rest."""
+    return get_type_hints(Experiment)
 
 
 def _fitting(name: str, value: Any, hint: Any) -> Any:

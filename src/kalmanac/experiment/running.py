@@ -4,16 +4,17 @@ The training loop itself is `kalmanac.sac.TrainingLoop`.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress, evaluation_line
-from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Execution, Outcome, RunUnderWay
+from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
 from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
 from kalmanac.sac import Lockstep
 
@@ -23,16 +24,9 @@ Job = tuple[Experiment, RunFolder, Checkpoint | None]
 
 
 def run(
-    experiment: Experiment,
-    folder: AnyPath,
-    *,
-    device: str = "auto",
-    progress: Progress | None = None,
-    overwrite: bool = False,
-    events: bool = True,
-    checkpoint_every: int = CHECKPOINT_EVERY,
-    stop: Callable[[], bool] | None = None,
-) -> Outcome:
+    experiment: Experiment, folder: AnyPath, *, overwrite: bool = False, events: bool = True,
+    **execution: Any,
+) -> Outcome:  # fmt: skip
     """Train, evaluate, record and keep. A run that Ctrl-C ends leaves its last model too.
 
     The folder is made, or cleared, only when all that the run needs has been built. What stops a
@@ -40,28 +34,17 @@ def run(
 
     Args:
         folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
-        device: "auto" takes a GPU where there is one.
-        progress: shows how the run gets on; None is silent.
         events: also write TensorBoard events.
-        checkpoint_every: environment steps between checkpoints.
-        stop: asked after every step; True ends the run with a checkpoint.
+        execution: device, progress, checkpoint_every, stop, workers …: see `Execution`.
     """
     written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
-    how = Execution(device, progress, None, checkpoint_every, stop)
-    return _alone((experiment, written, None), how)
+    return _alone((experiment, written, None), Execution(**execution))
 
 
 def run_together(
-    experiments: Sequence[Experiment],
-    folders: Sequence[AnyPath],
-    *,
-    device: str = "auto",
-    progress: Progress | None = None,
-    overwrite: bool = False,
-    events: bool = True,
-    checkpoint_every: int = CHECKPOINT_EVERY,
-    stop: Callable[[], bool] | None = None,
-) -> list[Outcome | Exception]:
+    experiments: Sequence[Experiment], folders: Sequence[AnyPath], *, overwrite: bool = False,
+    events: bool = True, **execution: Any,
+) -> list[Outcome | Exception]:  # fmt: skip
     """Several runs in lockstep, each as `run` would do it alone; on a GPU they share its time.
 
     A run that fails leaves the others alone: its place in the result holds what it raised. The
@@ -72,42 +55,31 @@ def run_together(
         (e, RunFolder(folder, e.to_data(), overwrite=overwrite, events=events), None)
         for e, folder in pairs
     ]
-    return _together(jobs, [Execution(device, progress, None, checkpoint_every, stop)] * len(jobs))
+    return _together(jobs, [Execution(**execution)] * len(jobs))
 
 
 def resume(
-    folder: AnyPath,
-    *,
-    step: int | None = None,
-    device: str = "auto",
-    progress: Progress | None = None,
-    events: bool = True,
-    checkpoint_every: int | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Outcome:
+    folder: AnyPath, *, step: int | None = None, events: bool = True,
+    checkpoint_every: int | None = None, **execution: Any,
+) -> Outcome:  # fmt: skip
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
 
     On the CPU what follows is the same, byte for byte, as if the run had never stopped, where the
     environments can tell their states; others begin new episodes, which summary.json mentions.
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
-    schedule unless `checkpoint_every` gives another.
+    schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
     """
     job = _stopped(Path(folder), step, events)
-    return _alone(job, _going_on(job, Execution(device, progress, None, 1, stop), checkpoint_every))
+    return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
 
 
 def resume_together(
-    folders: Sequence[AnyPath],
-    *,
-    device: str = "auto",
-    progress: Progress | None = None,
-    events: bool = True,
-    checkpoint_every: int | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> list[Outcome | Exception]:
+    folders: Sequence[AnyPath], *, events: bool = True, checkpoint_every: int | None = None,
+    **execution: Any,
+) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
     jobs = [_stopped(Path(folder), None, events) for folder in folders]
-    how = Execution(device, progress, None, 1, stop)
+    how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
 

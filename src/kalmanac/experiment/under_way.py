@@ -5,9 +5,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kalmanac.checkpoint import Checkpoint
+from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment.building import make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
@@ -43,6 +44,9 @@ class Execution:
         told: called with step and values of every evaluation.
         checkpoint_every: environment steps between checkpoints.
         stop: asked after every step; True ends the run with a checkpoint.
+        workers: processes that step the training environments, 0 for this one; "auto" decides by
+            the environment and the cores. The results are the same.
+        worker_timeout: seconds until one that does not answer counts as hanging.
     """
 
     device: str = "auto"
@@ -50,6 +54,8 @@ class Execution:
     told: Told | None = None
     checkpoint_every: int = CHECKPOINT_EVERY
     stop: Callable[[], bool] | None = None
+    workers: int | Literal["auto"] = 0
+    worker_timeout: float = TIMEOUT
 
 
 class RunUnderWay:
@@ -65,7 +71,9 @@ class RunUnderWay:
         self.experiment, self.written, self.how = experiment, written, how
         self._step = 0 if checkpoint is None else checkpoint.step
         self._open = ExitStack()
-        self._env = training_environment(experiment)
+        self._env = training_environment(
+            experiment, workers=how.workers, timeout=how.worker_timeout
+        )
         try:
             self._build(checkpoint)
         except Exception as error:

@@ -1,13 +1,31 @@
 """The paper's experiments. A new family is its file and one row here."""
 
-from kalmanac.suites import best_arm
+from kalmanac.suites import best_arm, dmc, popgym
 from kalmanac.suites.suite import Preset, Suite
 
 SUITES: dict[str, Suite] = {
     "best-arm": best_arm.SUITE,
+    "dmc": dmc.SUITE,
+    "dmc-noise": dmc.NOISE_SUITE,
+    "dmc-action-noise": dmc.ACTION_NOISE_SUITE,
+    "dmc-design": dmc.DESIGN_SUITE,
+    "popgym": popgym.SUITE,
+    "popgym-size": popgym.SIZE_SUITE,
 }
 PRESETS: dict[str, Preset] = {
     name: preset for suite in SUITES.values() for name, preset in suite.presets.items()
 }
+TASKS: dict[str, Preset] = {
+    env: preset for suite in SUITES.values() for env, preset in suite.tasks.items()
+}
 
-__all__ = ["PRESETS", "SUITES", "Preset", "Suite"]
+
+def preset(name: str, env: str | None = None) -> Preset:
+    """The preset `name`; where its family has settings of their own for `env`, those."""
+    for suite in SUITES.values():
+        if name in suite.presets:
+            return suite.tasks.get(env or "", suite.presets[name])
+    return TASKS[name]
+
+
+__all__ = ["PRESETS", "SUITES", "TASKS", "Preset", "Suite", "preset"]

@@ -1,6 +1,7 @@
 """What a suite is: presets to start from, and the experiments of the paper that it stands for."""
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kalmanac.experiment.description import Experiment
@@ -18,4 +19,5 @@ class Suite(NamedTuple):
 
     summary: str
     runs: Callable[[], Iterator[Experiment]]
-    presets: Mapping[str, Preset]
+    presets: Mapping[str, Preset] = MappingProxyType({})
+    tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family

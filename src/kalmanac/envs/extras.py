@@ -1,0 +1,58 @@
+"""What an environment needs beyond the package's own dependencies, and what to say without it.
+
+A missing or unsuitable package is told in one line with the command that puts it right.
+"""
+
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from types import ModuleType
+
+# extra → package → (lowest version, first version too new, why), as in pyproject.toml
+EXTRAS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "dmc": {
+        "dm_control": ("1.0.50", "1.1", "others are untested"),
+        "mujoco": ("3.17", "4", "no task of dm_control 1.0 loads with another one"),
+    },
+    "popgym": {
+        "popgym": ("1.0.6", "1.0.7", "later ones changed CountRecall and MineSweeper"),
+    },
+}
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A package that an environment needs is not there, or has a version that does not work."""
+
+
+def missing(extra: str) -> str | None:
+    """What keeps the environments of `extra` from running, in one line; None if nothing does."""
+    for package, (lowest, beyond, why) in EXTRAS[extra].items():
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return f"{package} is not installed: pip install 'kalmanac[{extra}]'"
+        if not _parts(lowest) <= _parts(version) < _parts(beyond):
+            return (
+                f"{package}: got version {version}, expected {lowest} or newer, before {beyond} "
+                f"({why}): pip install '{package}>={lowest},<{beyond}'"
+            )
+    return None
+
+
+def load(extra: str, module: str) -> ModuleType:
+    """Import `module` of an optional package; MissingExtraError where that cannot work."""
+    trouble = missing(extra)
+    if trouble is not None:
+        raise MissingExtraError(trouble)
+    try:
+        return importlib.import_module(module)
+    except (ImportError, AttributeError, OSError) as error:  # as broken pairs of versions fail
+        raise MissingExtraError(
+            f"{module} cannot be imported ({' '.join(str(error).split())}): "
+            f"pip install 'kalmanac[{extra}]'"
+        ) from error
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:3])

@@ -1,0 +1,183 @@
+"""Environments in worker processes: one each, stepped side by side, observations in shared memory.
+
+The processes are those of Gymnasium's `AsyncVectorEnv`. Each environment is seeded as it would be
+in this process, so that results do not depend on where it runs. What goes wrong in a process is
+said once, with the environment's number and its seed, and ends all of them.
+"""
+
+import inspect
+import multiprocessing
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
+
+from kalmanac.envs.generators import check_names
+from kalmanac.envs.resuming import environment_state, restore_environment
+from kalmanac.envs.spaces import privileged_space
+
+MakeOne = Callable[[], gymnasium.Env[Any, Any]]
+TIMEOUT = 120.0  # seconds; a beginning episode may take its time on a busy machine
+
+
+class WorkerError(RuntimeError):
+    """An environment's process died, hung, or raised; all processes have been ended."""
+
+
+class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
+    """`len(makers)` environments, each in a process of its own; at most `at_once` step together.
+
+    Args:
+        makers: functions that make one environment each; they travel by cloudpickle.
+        at_once: as many processes as have a core of their own to step on; None sets no bound.
+        timeout: seconds until an environment that does not answer counts as hanging.
+    """
+
+    def __init__(
+        self, makers: Sequence[MakeOne], *, at_once: int | None = None, timeout: float = TIMEOUT
+    ) -> None:
+        self.timeout = timeout
+        self._seeds: list[int | None] = [None] * len(makers)
+        probe = makers[0]()
+        self.privileged_space: spaces.Box | None = privileged_space(probe)
+        probe.close()
+        bound: dict[str, Any] = {}
+        if at_once is not None and at_once < len(makers):
+            bound["max_concurrency"] = at_once
+        if bound and "max_concurrency" not in inspect.signature(AsyncVectorEnv).parameters:
+            raise ValueError(
+                f"workers: got {at_once}, expected 0 or {len(makers)}: fewer processes than "
+                f"environments need Gymnasium 1.4, here is {gymnasium.__version__}"
+            )
+        methods = multiprocessing.get_all_start_methods()
+        try:
+            env = AsyncVectorEnv(
+                [_InWorker(make) for make in makers],
+                # a forked copy of a process that has used OpenMP aborts
+                context="forkserver" if "forkserver" in methods else "spawn",
+                autoreset_mode=AutoresetMode.SAME_STEP,
+                **bound,
+            )
+        except (EOFError, OSError) as error:
+            raise WorkerError(
+                f"environments: a worker process ended while it made its environment ({error!r}); "
+                "its own message stands above"
+            ) from error
+        super().__init__(env)
+        self._async: AsyncVectorEnv = env
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
+        """Reset all; environment i with seed + i."""
+        if isinstance(seed, int):
+            seed = [seed + i for i in range(self.num_envs)]
+        if seed is not None:
+            self._seeds = list(seed)
+        return self._together(
+            lambda: self._async.reset_async(seed=self._seeds if seed else None, options=options),
+            self._async.reset_wait,
+        )
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all side by side."""
+        return self._together(lambda: self._async.step_async(actions), self._async.step_wait)
+
+    def get_checkpoint_state(self) -> dict[str, Any] | None:
+        """The states of all, as those of copies in this process; None where one is not told."""
+        states = self._together(
+            lambda: self._async.call_async("checkpoint_state"), self._async.call_wait
+        )
+        if any(state is None for state in states):
+            return None
+        return {"copies": list(states), "over": np.zeros(self.num_envs, np.bool_)}
+
+    def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called, here or in one process."""
+        check_names(state, ("copies", "over"))
+        states = list(state["copies"])
+        if len(states) != self.num_envs:
+            raise ValueError(f"state: got {len(states)} environments, expected {self.num_envs}")
+        self._together(lambda: self._async.set_attr("checkpoint_state", states), lambda _: None)
+
+    def close(self, **kwargs: Any) -> None:
+        """End the processes, whatever state they are in."""
+        if self._async.closed:
+            return
+        alive = all(process.is_alive() for process in self._async.processes)
+        try:
+            self._async.close(timeout=1, terminate=not alive)
+        except (EOFError, OSError, gymnasium.error.Error):
+            self._stop()
+
+    def _together(self, send: Callable[[], Any], wait: Callable[[float], Any]) -> Any:
+        """Ask all, wait for all; or one WorkerError about those who failed."""
+        try:
+            send()
+            return wait(self.timeout)
+        except multiprocessing.TimeoutError:
+            pipes = self._async.parent_pipes
+            silent = [i for i, pipe in enumerate(pipes) if pipe is None or not pipe.poll(0)]
+            told = f"did not answer within {self.timeout:g} s"
+            cause: Exception | None = None
+        except (EOFError, OSError) as error:
+            for process in self._async.processes:  # one that has just died needs a moment
+                process.join(0.2)
+            codes = [process.exitcode for process in self._async.processes]
+            silent = [i for i, code in enumerate(codes) if code is not None]
+            told = f"its process ended with exit code {[codes[i] for i in silent]}"
+            cause = error
+        except gymnasium.error.Error:
+            raise
+        except Exception as error:
+            silent = [i for i, pipe in enumerate(self._async.parent_pipes) if pipe is None]
+            if not silent:
+                raise
+            told = f"raised {type(error).__name__}: {error}"
+            cause = error
+        self._stop()
+        which = ", ".join(f"{i} (seed {self._seeds[i]})" for i in silent)
+        raise WorkerError(f"environment {which}: {told}") from cause
+
+    def _stop(self) -> None:
+        """End all processes at once."""
+        for process in self._async.processes:
+            if process.is_alive():
+                process.kill()  # one that hangs may not listen to anything less
+            process.join()
+        for pipe in self._async.parent_pipes:
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._async.closed = True
+
+
+class _InWorker:
+    """Makes an environment where it will run, ready to be told a state of its own."""
+
+    def __init__(self, make: MakeOne) -> None:
+        self.make = make
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        if multiprocessing.parent_process() is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+        return _Told(self.make())
+
+
+class _Told(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose state is an attribute: what a vector can set for each on its own."""
+
+    @property
+    def checkpoint_state(self) -> Any:
+        """All that the future depends on; None where the environment cannot tell it."""
+        return environment_state(self.env)
+
+    @checkpoint_state.setter
+    def checkpoint_state(self, state: Any) -> None:
+        restore_environment(self.env, state)

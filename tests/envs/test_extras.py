@@ -1,0 +1,86 @@
+"""Without an optional package, or with a version that breaks, one line says what to install."""
+
+import importlib
+import importlib.metadata
+import re
+from pathlib import Path
+
+import pytest
+
+import kalmanac.environments as verb
+from kalmanac.cli import main
+from kalmanac.envs import MissingExtraError, extras, make_vector
+from kalmanac.envs.extras import EXTRAS, load, missing
+
+ROOT = Path(__file__).parents[2]
+ENV = {"dmc": "dmc/cheetah-run", "popgym": "popgym/RepeatPreviousEasy"}
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretends that packages have other versions, or are not there."""
+    real = importlib.metadata.version
+
+    def pretend(**versions):
+        def version(name):
+            found = versions.get(name, real(name) if name not in versions else None)
+            if found is None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return found
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+
+    return pretend
+
+
+def test_here_all_of_them_are_there():
+    assert [missing(extra) for extra in EXTRAS] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("extra", "versions", "told"),
+    [
+        ("dmc", {"dm_control": None}, "dm_control is not installed: pip install 'kalmanac[dmc]'"),
+        ("dmc", {"mujoco": None}, "mujoco is not installed: pip install 'kalmanac[dmc]'"),
+        (
+            "dmc", {"mujoco": "4.0.1"},
+            "mujoco: got version 4.0.1, expected 3.17 or newer, before 4 (no task of dm_control "
+            "1.0 loads with another one): pip install 'mujoco>=3.17,<4'",
+        ),
+        ("popgym", {"popgym": None}, "popgym is not installed: pip install 'kalmanac[popgym]'"),
+        ("popgym", {"popgym": "1.0.7"}, "popgym: got version 1.0.7, expected 1.0.6 or newer, befo"),
+    ],
+)  # fmt: skip
+def test_one_line_says_what_to_install(extra, versions, told, installed, capsys, tmp_path):
+    installed(**versions)
+    with pytest.raises(MissingExtraError, match=re.escape(told)):
+        make_vector(ENV[extra], 1)
+    assert main(["train", ENV[extra], "--steps", "10", "--folder", str(tmp_path / "x")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"kalmanac train: {told}")
+    assert said.err.count("\n") == 1
+    assert verb.main([extra]) == 0
+    listed = capsys.readouterr().out
+    assert f"{ENV[extra]} " in listed
+    assert f"{extra}/…: {told}" in listed
+
+
+def test_a_package_that_fails_to_import_is_named(monkeypatch):
+    def broken(name):
+        raise AttributeError("module 'mujoco' has\nno attribute 'mjtGeom'")
+
+    monkeypatch.setattr(extras.importlib, "import_module", broken)
+    with pytest.raises(MissingExtraError) as refusal:
+        load("dmc", "dm_control.suite")
+    assert str(refusal.value) == (
+        "dm_control.suite cannot be imported (module 'mujoco' has no attribute 'mjtGeom'): "
+        "pip install 'kalmanac[dmc]'"
+    )
+
+
+def test_the_versions_are_those_of_the_project_file():
+    text = (ROOT / "pyproject.toml").read_text()
+    for package, (lowest, beyond, _) in {**EXTRAS["dmc"], **EXTRAS["popgym"]}.items():
+        ranged, exact = f'"{package}>={lowest},<{beyond}"', f'"{package}=={lowest}"'
+        assert ranged in text or exact in text

@@ -1,0 +1,113 @@
+"""The adapter gives what popgym gives: one-hot readings, flat actions, the hidden state."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from kalmanac.envs import POPGym, make_vector
+from kalmanac.envs.one_hot import one_hot
+from kalmanac.envs.popgym import HORIZONS
+
+
+def flat(space, value):
+    """Gymnasium's own flattening, which is one-hot where it is discrete."""
+    return np.asarray(spaces.flatten(space, value), np.float32)
+
+
+def own_action(task, action):
+    if isinstance(task.action_space, spaces.MultiDiscrete):
+        return divmod(int(action), task.action_space.nvec[1])
+    return 2 * action if isinstance(task.action_space, spaces.Box) else action
+
+
+@pytest.mark.parametrize("task", HORIZONS)
+def test_episodes_are_those_of_popgym(task):
+    import popgym.envs
+
+    env, truth = POPGym(task), getattr(popgym.envs, task)()
+    env.action_space.seed(0)
+    observation, info = env.reset(seed=8)
+    expected, _ = truth.reset(seed=8)
+    longest = length = 0
+    for _ in range(700):
+        np.testing.assert_array_equal(observation, flat(truth.observation_space, expected))
+        np.testing.assert_array_equal(
+            info["privileged"], flat(truth.state_space, truth.get_state())
+        )
+        action = env.action_space.sample()
+        observation, reward, terminated, truncated, info = env.step(action)
+        expected, own, *ends, _ = truth.step(own_action(truth, action))
+        assert isinstance(reward, np.float32)
+        assert reward == np.float32(own)
+        assert [terminated, truncated] == ends
+        assert observation.dtype == info["privileged"].dtype == np.float32
+        length += 1
+        if terminated or truncated:
+            longest, length = max(longest, length), 0
+            observation, info = env.reset()
+            expected, _ = truth.reset()
+    assert longest <= HORIZONS[task]
+    if not task.startswith(("MineSweeper", "NoisyPositionOnlyCartPole")):  # these can be lost early
+        assert longest == HORIZONS[task]
+
+
+def test_the_longest_game_of_mines_has_fifteen_steps():
+    env = POPGym("MineSweeperEasy")
+    env.reset(seed=0)
+    safe = int(np.flatnonzero(env._task.hidden_grid.ravel() == 0)[0])
+    ends = [env.step(safe)[2:4] for _ in range(15)]
+    assert ends == [(False, False)] * 14 + [(False, True)]
+
+
+def test_the_paper_s_version_has_26_counts_and_16_squares():
+    assert POPGym("CountRecallEasy").action_space == spaces.Discrete(26)
+    assert POPGym("MineSweeperEasy").action_space == spaces.Discrete(16)
+    assert POPGym("NoisyPositionOnlyPendulumHard").action_space == spaces.Box(-1, 1, (1,))
+
+
+def test_the_state_is_told_where_it_is_wanted():
+    env = POPGym("RepeatFirstEasy", truth=False)
+    assert env.privileged_space is None
+    assert env.reset(seed=0)[1] == env.step(0)[4] == {}
+    with pytest.raises(ValueError, match="expected one that declares a privileged_space"):
+        make_vector("popgym/RepeatFirstEasy", 1, truth=False, privileged=True)
+    seen, _ = make_vector("popgym/RepeatFirstEasy", 1, privileged=True).reset(seed=0)
+    assert seen.shape == (1, 8)
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ValueError, match="task: got 'Repeat', expected a task of popgym"):
+        POPGym("Repeat")
+    env = POPGym("CountRecallEasy")
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
+        env.step(0)
+    env.reset(seed=0)
+    state = env.get_checkpoint_state()
+    with pytest.raises(ValueError, match=r"state: got \['running'\], expected \['task'"):
+        env.set_checkpoint_state({"running": True})
+    with pytest.raises(ValueError, match=r"state\['task'\]: got \['query'\]"):
+        env.set_checkpoint_state(state | {"task": {"query": 1}})
+    with pytest.raises(TypeError, match="expected Box, Discrete or MultiDiscrete from 0 on"):
+        one_hot(spaces.Discrete(3, start=1))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(5),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiDiscrete([4] * 9),  # too many values for a table
+        spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
+        spaces.Tuple((spaces.Box(-1, 2, (3,)), spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
+        spaces.Box(-2, 2, (2, 2)),
+    ],
+)
+def test_one_hot_is_gymnasium_s_flattening(space):
+    box, encode = one_hot(space)
+    space.seed(0)
+    for _ in range(20):
+        value = space.sample()
+        row = encode(value)
+        assert row in box
+        np.testing.assert_array_equal(row, flat(space, value))

@@ -1,0 +1,45 @@
+import math
+
+from kalmanac.agent import AgentSettings
+from kalmanac.experiment import make_model, training_environment
+from kalmanac.suites import SUITES
+from kalmanac.suites.popgym import AGENTS, TASKS, paper, size_runs
+
+
+def test_the_paper_s_settings_are_those_of_table_1():
+    experiment = paper()
+    assert experiment.part(type(experiment)) | {
+        "env": "popgym/RepeatPreviousEasy", "env_settings": {}, "total_steps": 1_000_000,
+        "batch_size": 32, "context_length": 64, "update_to_data": 1.0, "eval_episodes": 16,
+        "actor_hidden": (256, 256), "critic_hidden": (256, 256), "ent_coef": "auto",
+        "target_entropy": "auto", "target_entropy_scale": 0.7, "buffer_size": None,
+        "learning_rate": 3e-4, "gamma": 0.99, "embedding": 16, "encoder": "vssm+kf",
+        "encoder_settings": {}, "noise": 0.0,
+    } == experiment.part(type(experiment))  # fmt: skip
+
+
+def test_target_entropies_are_the_paper_s():
+    def aim(task):
+        experiment = paper("memoryless", task=task)
+        env = training_environment(experiment)
+        sizes = make_model(experiment, env, "cpu").learner.sizes
+        settings = AgentSettings(**experiment.part(AgentSettings))
+        return settings.entropy_goal(sizes.action, sizes.discrete)
+
+    assert math.isclose(aim("CountRecallEasy"), 0.7 * math.log(26), rel_tol=1e-6)
+    assert math.isclose(aim("MineSweeperEasy"), 0.35 * math.log(16), rel_tol=1e-6)
+    assert math.isclose(aim("NoisyPositionOnlyPendulumHard"), -1.0)
+
+
+def test_runs_cover_tasks_agents_and_five_seeds():
+    found = {(run.env, run.agent, run.seed) for run in SUITES["popgym"].runs()}
+    assert found == {(f"popgym/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
+    assert len(TASKS) == 12
+
+
+def test_the_ablation_covers_sizes_and_layers_with_a_norm():
+    found = list(size_runs())
+    assert len(found) == 4 * 4 * 3 * 5
+    assert all(run.encoder_settings["norm"] for run in found)
+    pairs = {(run.encoder_settings["d_state"], run.encoder_settings["layers"]) for run in found}
+    assert pairs == {(n, layers) for n in (32, 64, 128, 256) for layers in (1, 2, 3)}
