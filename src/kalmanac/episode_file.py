@@ -137,7 +137,7 @@ def read_episode(path: str | os.PathLike[str]) -> PlayedEpisode:
     if not source.is_file():
         raise FileNotFoundError(f"path: got {source}, expected an episode file")
     try:
-        with np.load(source, allow_pickle=False) as file:
+        with source.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
             arrays = {name: file[name] for name in file.files if name != "about"}
         kind, version = about.pop("format"), about.pop("version")

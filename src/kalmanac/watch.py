@@ -20,6 +20,7 @@ from kalmanac.runlog import MODELS, read_experiment
 from kalmanac.sac import RecurrentSAC
 
 PRETRAINED = Path(__file__).parent / "pretrained"
+BEST_ARM = "best-arm"
 SHIPPED = {False: PRETRAINED / "best-arm", True: PRETRAINED / "best-arm-two-channels"}  # latent?
 
 
@@ -96,6 +97,12 @@ def _watch(options: argparse.Namespace) -> int:
     if options.latent:
         refuse_without_latent_map(model)
     told = {"mu": options.mu, "sigma": options.sigma}
+    told = {name: value for name, value in told.items() if value is not None}
+    for name in told:
+        if experiment.env != BEST_ARM:
+            raise ValueError(
+                f"{name}: got an agent for {experiment.env}, expected one for best-arm"
+            )
     files = record_episodes(
         model,
         experiment,
@@ -103,8 +110,8 @@ def _watch(options: argparse.Namespace) -> int:
         episodes=options.episodes,
         seed=options.seed,
         deterministic=not options.stochastic,
-        changes={name: (value, value) for name, value in told.items() if value is not None},
-        adversarial=options.adversarial or (options.latent and experiment.env == "best-arm"),
+        changes={name: (value, value) for name, value in told.items()},
+        adversarial=options.adversarial or (options.latent and experiment.env == BEST_ARM),
     )
     played = []
     for file in files:

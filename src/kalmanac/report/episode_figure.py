@@ -8,11 +8,13 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.transforms import ScaledTranslation
 
 from kalmanac.episode_file import PlayedEpisode
 from kalmanac.report.episode_panels import BLUE, GREY, RED, panels
 
 DPI = 110
+MARKER = 3.5  # points: half the width of the largest one
 WIDTH, HEIGHT_A_PANEL = 7.6, 1.55  # inches
 STYLE = {
     "font.size": 9,
@@ -52,18 +54,26 @@ class EpisodeFigure:
                     )  # fmt: skip
             self.axes[-1].set(xlabel="step", xlim=(0.5, episode.steps + 0.5))
             self.axes[-1].xaxis.get_major_locator().set_params(integer=True)
-            self.curtains = [axes.add_patch(_curtain(axes)) for axes in self.axes]
-            self.nows = [axes.axvline(1, color="black", lw=0.8, ls=":") for axes in self.axes]
+            self.reach = [panel.reach for panel in shown]
+            self.curtains = [
+                axes.add_patch(_curtain(axes, episode.steps, 0 if reach else MARKER))
+                for axes, reach in zip(self.axes, self.reach, strict=True)
+            ]
+            self.nows = [
+                axes.axvline(1, color="black", lw=0.8, ls=":", zorder=60) for axes in self.axes
+            ]
             self.title = self.figure.suptitle(heading(episode), fontsize=11, fontweight="bold")
-            self.said = self.figure.text(0, 0, "")
+            self.figure.align_ylabels()
+        self.moving: list[Any] = [*self.curtains, *self.nows, self.title]
         self.figure.canvas.draw()  # the layout is made once, with everything in view
         self.figure.set_layout_engine("none")
 
     def show(self, steps: int) -> None:
         """Uncover steps 1 … `steps`."""
         over = steps >= self.episode.steps
-        for curtain, now in zip(self.curtains, self.nows, strict=True):
-            curtain.set_x(steps + 0.5)
+        for curtain, now, reach in zip(self.curtains, self.nows, self.reach, strict=True):
+            curtain.set_x(steps + reach)
+            curtain.set_visible(not over)
             now.set_xdata([steps, steps])
             now.set_visible(not over)
         self.title.set_text(heading(self.episode, steps))
@@ -99,20 +109,28 @@ def _doing(episode: PlayedEpisode, steps: int) -> str:
     if about.mu is None:
         so_far = float(episode.reward[:steps].sum())
         won = {True: ", won", False: ", lost", None: ""}[about.won] if over else ""
-        return f"{steps} steps, return {so_far:.4g}{won}"
+        return f"{_count(steps, 'step')}, return {so_far:.4g}{won}"
+    last = about.action_names[int(episode.action[steps - 1])]
     if not over:
-        return f"{steps} samples: it {_verb(about.action_names[int(episode.action[steps - 1])])}"
-    last = about.action_names[int(episode.action[-1])]
+        return f"{_count(steps, 'sample')}: it {_verb(last)}"
     if last == about.action_names[0]:
-        return f"after {steps} samples it has not decided: lost"
-    return f"after {steps} samples it {_verb(last)}: {'right' if about.won else 'wrong'}"
+        return f"after {_count(steps, 'sample')} it has not decided: lost"
+    return f"after {_count(steps, 'sample')} it {_verb(last)}: {'right' if about.won else 'wrong'}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _verb(action: str) -> str:
     return "asks for another" if action == "ask" else f"decides “{action}”"
 
 
-def _curtain(axes: Any) -> Rectangle:
-    """Hides everything to its right."""
-    across = axes.get_xaxis_transform()
-    return Rectangle((0, 0), 1e9, 1, transform=across, color="white", lw=0, zorder=50)
+def _curtain(axes: Any, steps: int, points: float) -> Rectangle:
+    """Hides everything to its right, but for `points` that the marker there needs."""
+    aside = ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
+    across = axes.get_xaxis_transform() + aside
+    curtain = Rectangle((0, 0), steps + 1, 1, transform=across, color="white", lw=0, zorder=50)
+    curtain.set_clip_on(False)  # markers reach over the edge
+    curtain.set_in_layout(False)
+    return curtain

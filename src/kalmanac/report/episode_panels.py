@@ -30,6 +30,7 @@ class Panel(NamedTuple):
     title: str
     draw: Draw
     height: float = 1.0
+    reach: float = 0.0  # how far what belongs to a step goes beyond it
 
 
 def panels(episode: PlayedEpisode) -> list[Panel]:
@@ -52,7 +53,7 @@ def panels(episode: PlayedEpisode) -> list[Panel]:
         found.append(Panel("the agent's belief", draw_belief, 1.2))
         found.append(Panel("gain", draw_gain, 0.8))
     found.append(
-        Panel("the policy", draw_probability)
+        Panel("the policy", draw_probability, reach=0.5)
         if episode.probability is not None
         else Panel("action", draw_action)
     )
@@ -92,7 +93,7 @@ def draw_samples(axes: Any, episode: PlayedEpisode) -> None:
     mean, std = episode.posterior_mean, episode.posterior_std
     axes.axhline(0, color="black", lw=0.8)
     if about.mu is not None:
-        axes.axhline(about.mu, color=GREEN, ls="--", lw=1.4, label=f"hidden mean, {about.mu:.2g}")
+        axes.axhline(about.mu, color=GREEN, ls="--", lw=1.4, label="hidden mean")
     low, high = mean - BAND * std, mean + BAND * std
     axes.fill_between(steps, low, high, color=RED, alpha=0.18, lw=0)
     axes.plot(steps, mean, color=RED, lw=1.8, label=f"Bayes posterior, ± {BAND} σ")
