@@ -47,7 +47,7 @@ class Run:
     last: float | None  # normalised return of the last evaluation
     best: float | None
     speed: float | None  # environment steps a second
-    resumable: bool
+    resume: int | None  # the step that it could go on from
 
     @property
     def seconds_left(self) -> float | None:
@@ -132,14 +132,14 @@ def read_run(path: Path, *, now: float) -> Run:
         last=(summary.get("last") or {}).get(place),
         best=(summary.get("best") or {}).get(place),
         speed=speed,
-        resumable=status not in ("running", "finished") and can_resume(path),
+        resume=None if status in ("running", "finished") else resumable(path),
     )
 
 
-def can_resume(path: Path) -> bool:
-    """Whether a run has left something to go on from."""
-    folder = path / CHECKPOINTS
-    return folder.is_dir() and any(folder.iterdir())
+def resumable(path: Path) -> int | None:
+    """The step of the last checkpoint; None where a run has left nothing to go on from."""
+    names = (file.stem[5:] for file in (path / CHECKPOINTS).glob("step-*.safetensors"))
+    return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
 def last_sign(path: Path) -> float:
@@ -176,7 +176,7 @@ def show(folder: Path, runs: Sequence[Run]) -> None:
     table.add_column("status")
     for name in ("steps", "done", "last", "best", "steps/s", "left"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("resume")
+    table.add_column("resume from", justify="right")
     for run in runs:
         table.add_row(
             Text(str(run.path.relative_to(folder)) if run.path != folder else str(folder)),
@@ -187,7 +187,7 @@ def show(folder: Path, runs: Sequence[Run]) -> None:
             number(run.best),
             "" if run.speed is None else f"{run.speed:,.0f}",
             "" if run.seconds_left is None else duration(run.seconds_left),
-            "yes" if run.resumable else "",
+            "" if run.resume is None else f"{run.resume:,}",
         )
     console.print(table)
     counts = {name: sum(run.status == name for run in runs) for name in ORDER}
