@@ -6,19 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalmanac.disk import FolderInUseError
 from kalmanac.runlog import (
+    CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
+    LOCK,
     METRICS,
     SUMMARY,
     TIMING,
     FolderTakenError,
     RunFolder,
+    checkpoint_file,
+    checkpoint_steps,
     is_run,
     read_experiment,
     read_metrics,
     read_summary,
     read_timing,
+    resumable,
     series,
 )
 
@@ -84,21 +90,6 @@ def test_the_summary_changes_in_part(folder):
     assert read_summary(folder.path) == {"status": "running", "step": 5, "best": {"step": 5}}
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(folder):
-    def write(text, *, fail):
-        with folder.replacing("last.safetensors") as path:
-            assert path.suffix == ".safetensors"
-            path.write_text(text)
-            if fail:
-                raise KeyboardInterrupt
-
-    write("old", fail=False)
-    with pytest.raises(KeyboardInterrupt):
-        write("half", fail=True)
-    assert (folder.path / "last.safetensors").read_text() == "old"
-    assert not list(folder.path.glob("*unfinished*"))
-
-
 def test_another_experiment_is_refused_even_with_overwrite(folder):
     folder.log(1, {"a": 1})
     for overwrite in (False, True):
@@ -115,6 +106,9 @@ def test_the_same_experiment_starts_over_only_when_told(folder):
     (folder.path / "notes.txt").touch()
     with pytest.raises(FolderTakenError, match=r"already \(interrupted, step 1,200\)"):
         RunFolder(folder.path, WHAT, events=False)
+    with pytest.raises(FolderInUseError, match=r"in which process \d+ is writing"):
+        RunFolder(folder.path, WHAT, overwrite=True, events=False)
+    folder.close()
     with RunFolder(folder.path, WHAT, overwrite=True, events=False):
         pass
     names = {file.name for file in folder.path.iterdir()}
@@ -152,6 +146,7 @@ def test_an_experiment_that_is_no_json_is_named_and_kept(tmp_path):
 
 def test_nothing_changes_before_the_block_begins(folder):
     folder.log(1, {"a": 1})
+    folder.close()
     again = RunFolder(folder.path, WHAT, overwrite=True, events=False)
     new = RunFolder(folder.path / "new", WHAT, events=False)
     assert len(read_metrics(folder.path)) == 1
@@ -219,3 +214,38 @@ from kalmanac.runlog import read_experiment, read_metrics
 read_experiment({str(folder.path)!r}), read_metrics({str(folder.path)!r})
 sys.exit("torch" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_run_goes_on_where_it_was_marked(folder):
+    folder.log(1, {"a": 1})
+    folder.log_time(1, {"b": 2})
+    folder.summarize(best={"step": 1})
+    marks = folder.marks(7)
+    folder.log(2, {"a": 2})
+    folder.summarize(best={"step": 2}, status="interrupted")
+    folder.close()
+    with RunFolder(folder.path, WHAT, events=False, marks=marks) as again:
+        again.log(3, {"a": 3})
+        again.note_resumed({"step": 7})
+    assert [row["step"] for row in read_metrics(folder.path)] == [1, 3]
+    assert [row["step"] for row in read_timing(folder.path)] == [1]
+    assert read_summary(folder.path) == {
+        "status": "running", "step": 0, "best": {"step": 1}, "resumed": [{"step": 7}]
+    }  # fmt: skip
+    (folder.path / METRICS).write_text("")
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got 0 bytes, expected at least"):
+        RunFolder(folder.path, WHAT, events=False, marks=marks).__enter__()
+    assert not (folder.path / LOCK).exists()
+
+
+def test_a_run_can_be_resumed_from_its_newest_checkpoint_until_it_is_finished(folder):
+    assert resumable(folder.path) is None
+    for step in (40, 200, 1_000_000_000_000):
+        checkpoint_file(folder.path, step).parent.mkdir(exist_ok=True)
+        checkpoint_file(folder.path, step).touch()
+    (folder.path / CHECKPOINTS / "step-x.safetensors").touch()
+    assert checkpoint_steps(folder.path) == [40, 200, 1_000_000_000_000]
+    assert resumable(folder.path) == 1_000_000_000_000
+    folder.summarize(status="finished")
+    assert resumable(folder.path) is None
+    assert resumable(folder.path / "nothing") is None

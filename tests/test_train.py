@@ -83,8 +83,9 @@ def test_ctrl_c_ends_in_a_clear_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(verb.Progress, "on_step", interrupt)
     folder = tmp_path / "a"
     assert call(f"train best-arm {SHORT} --no-tensorboard --folder {folder}") == 130
-    said = capsys.readouterr().out.splitlines()[-1]
+    *_, said, advice = capsys.readouterr().out.splitlines()
     assert said == f"interrupted at step 4; the last model is kept: {folder}"
+    assert advice.endswith(f"step 0; `kalmanac resume {folder}` goes on from it")
     assert RecurrentSAC.load(folder / "last.safetensors").num_timesteps == 4
 
 

@@ -7,6 +7,10 @@
     best.safetensors    the model at the best evaluation
     last.safetensors    the model at the last evaluation, or where the run ended
     events/             the same numbers for TensorBoard, unless switched off
+    checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
+                        two of them, until the run is finished, and the replay's segments
+    failure.txt         what was raised, in full, where something outside stopped the run
+    lock.json           which process writes here, while one does
 
 Reading needs neither torch nor TensorBoard.
 """
@@ -15,17 +19,20 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from kalmanac.disk import FolderLock, cut, write_whole
+
 EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
-EVENTS = "events"
+EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
+FAILURE = "failure.txt"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
-WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS)
+WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS, CHECKPOINTS)
 
 Row = dict[str, float | int | None]
 
@@ -35,17 +42,18 @@ class FolderTakenError(ValueError):
 
 
 class RunFolder:
-    """Writes one run. Rows reach the disk at once; whole files are replaced in one step.
+    """Writes one run. Rows leave the process at once; whole files are replaced in one step.
 
     A folder that may not be written to is refused at once, but nothing on the disk changes before
     the `with` block begins.
 
     Args:
-        path: the folder; made where it is missing.
+        path: the folder; made where it is missing. While it is written, it holds a lock.
         experiment: what is run, as plain data.
         overwrite: start over where the folder holds this very experiment. Another one's folder
             is refused in any case, and so is one that is no run but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
+        marks: go on with the run in this folder, cut back to where `marks` was called.
     """
 
     def __init__(
@@ -55,10 +63,13 @@ class RunFolder:
         *,
         overwrite: bool = False,
         events: bool = True,
+        marks: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._experiment, self._overwrite = experiment, overwrite
-        refuse_taken(self.path, experiment, overwrite=overwrite)
+        self._experiment, self._overwrite, self._marks = experiment, overwrite, marks
+        self._lock = FolderLock(self.path / LOCK)
+        if marks is None:
+            refuse_taken(self.path, experiment, overwrite=overwrite)
         if events and importlib.util.find_spec("tensorboard") is None:
             raise ModuleNotFoundError(
                 "events: tensorboard is not installed; install it, or switch events off"
@@ -81,32 +92,49 @@ class RunFolder:
         self._summary.update(values)
         self._write_json(SUMMARY, self._summary)
 
-    @contextmanager
-    def replacing(self, name: str) -> Iterator[Path]:
-        """A path to write to, which becomes the file `name` only if the block ends well."""
-        final = self.path / name
-        unfinished = final.with_name(f"{final.stem}.unfinished{final.suffix}")
-        try:
-            yield unfinished
-            unfinished.replace(final)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    def marks(self, step: int) -> dict[str, Any]:
+        """How much of the logs is on the disk for good, and the summary: what `marks` takes."""
+        for file in self._files.values():
+            os.fsync(file.fileno())  # rows are flushed as they are written
+        lengths = {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+        return {"step": step, "lengths": lengths, "summary": dict(self._summary)}
+
+    def note_resumed(self, how: Mapping[str, Any]) -> None:
+        """One start more in summary.json's list of them."""
+        self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
+
+    def note_failure(self, text: str) -> None:
+        """Keep what was raised, until the run goes on or starts over."""
+        write_whole(self.path / FAILURE, text.encode())
+
+    def forget_checkpoints(self) -> None:
+        """A run that is finished needs none."""
+        for file in (self.path / CHECKPOINTS).glob("*"):
+            if file.suffix in (".safetensors", ".segment"):
+                file.unlink()
+        if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
+            (self.path / CHECKPOINTS).rmdir()
 
     def close(self) -> None:
         """Close all files; writing on is an error."""
-        for file in self._files.values():
-            file.close()
-        if self._writer is not None:
-            self._writer.close()
+        with ExitStack() as each:  # on a full disk each of them may fail, and all are tried
+            each.callback(self._lock.release)
+            for file in self._files.values():
+                each.callback(file.close)
+            if self._writer is not None:
+                each.callback(self._writer.close)
 
     def __enter__(self) -> "RunFolder":
-        refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
+        if self._marks is None:
+            refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
         self.path.mkdir(parents=True, exist_ok=True)
-        self._clear()
-        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
-        for name in (METRICS, TIMING):
-            self._files[name] = (self.path / name).open("w", encoding="utf-8")
-        self.summarize(status="running", step=0)
+        self._lock.take()
+        try:
+            self._sweep()
+            self._begin() if self._marks is None else self._go_on(self._marks)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -117,6 +145,27 @@ class RunFolder:
     ) -> None:
         self.close()
 
+    def _sweep(self) -> None:
+        """Remove what a process left that was killed while it wrote a file, or failed."""
+        (self.path / FAILURE).unlink(missing_ok=True)
+        for folder in (self.path, self.path / CHECKPOINTS):
+            for file in folder.glob(".*.partial"):
+                file.unlink()
+
+    def _begin(self) -> None:
+        self._clear()
+        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        for name in (METRICS, TIMING):
+            self._files[name] = (self.path / name).open("w", encoding="utf-8")
+        self.summarize(status="running", step=0)
+
+    def _go_on(self, marks: Mapping[str, Any]) -> None:
+        for name, length in marks["lengths"].items():
+            cut(self.path / name, length)
+            self._files[name] = (self.path / name).open("a", encoding="utf-8")
+        self._summary = dict(marks["summary"])
+        self.summarize(status="running")
+
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
         row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
         self._files[name].write(json.dumps(row, allow_nan=False) + "\n")
@@ -125,13 +174,14 @@ class RunFolder:
             if self._writer is None:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS))
+                # TensorBoard hides what an earlier start wrote from this step on
+                again = None if self._marks is None else int(self._marks["step"]) + 1
+                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS), purge_step=again)
             for key, value in values.items():
                 self._writer.add_scalar(key, value, step)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        with self.replacing(name) as path:
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
@@ -139,6 +189,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
             file.unlink()
+        self.forget_checkpoints()
 
 
 def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -157,12 +208,14 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
     if not overwrite:
-        found = read_summary(path)
+        found, step = read_summary(path), resumable(path)
+        again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "
             f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
-            "expected a new folder, or overwrite to start over"
+            f"expected a new folder{again}, or overwrite to start over"
         )
+    FolderLock(path / LOCK).refuse()
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
@@ -185,6 +238,26 @@ def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     """How far the run came; empty where it has not begun."""
     file = Path(path) / SUMMARY
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
+    """Where a run's checkpoint after `step` steps lies."""
+    return Path(path) / CHECKPOINTS / f"step-{step:012d}.safetensors"
+
+
+def checkpoint_steps(path: str | os.PathLike[str]) -> list[int]:
+    """The steps of a run's checkpoints, oldest first. Only names are looked at."""
+    names = (file.stem for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
+    return sorted(int(name[5:]) for name in names if name[5:].isdecimal())
+
+
+def resumable(path: str | os.PathLike[str]) -> int | None:
+    """The step that `kalmanac resume` would go on from; None where there is nothing to go on with.
+
+    Reads names and the summary only: whether the checkpoint is whole shows when it is read.
+    """
+    steps = checkpoint_steps(path) if is_run(path) else []
+    return steps[-1] if steps and read_summary(path).get("status") != "finished" else None
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[Row]:

@@ -6,21 +6,24 @@ configuration file says goes before the preset, and what a flag says before both
 
 import difflib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 
 from kalmanac.experiment import (
     AGENTS,
+    CHECKPOINT_EVERY,
+    STATUS,
     Experiment,
-    Outcome,
     Progress,
+    RunFailedError,
+    StopSignals,
     check_device,
     check_environment,
+    ending,
     estimate,
     evaluation_environment,
     make_model,
@@ -29,11 +32,8 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
-from kalmanac.experiment.progress import evaluation_line
-from kalmanac.runlog import FolderTakenError, read_summary, refuse_taken
+from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS
-
-STATUS = {"finished": 0, "diverged": 1, "interrupted": 130}  # 130: as shells report Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Options:
     """Write TensorBoard events."""
     progress: bool = True
     """Show how the run gets on."""
+    checkpoint_every: int = CHECKPOINT_EVERY
+    """Environment steps between checkpoints, from which `kalmanac resume` goes on."""
     dry_run: bool = False
     """Only say what would be run, and what it would take."""
 
@@ -69,6 +71,9 @@ def main(argv: Sequence[str]) -> int:
         folder = Path(options.folder or default_folder(task, experiment))
         refuse_taken(folder, experiment.to_data(), overwrite=options.overwrite)
         check_parts(experiment, options.device)
+        if options.checkpoint_every < 1:
+            every = options.checkpoint_every
+            raise ValueError(f"checkpoint_every: got {every}, expected at least 1")
     except FolderTakenError as error:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
     except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
@@ -129,35 +134,23 @@ def _train(experiment: Experiment, folder: Path, options: Options) -> int:
     if options.dry_run:
         print(experiment.to_json())
         return 0
-    outcome = run(
-        experiment,
-        folder,
-        device=options.device,
-        progress=Progress(experiment.total_steps) if options.progress else None,
-        overwrite=options.overwrite,
-        events=options.tensorboard,
-    )
-    print(_ending(outcome, experiment))
-    return STATUS[outcome.status]
-
-
-def _ending(outcome: Outcome, experiment: Experiment) -> str:
-    told = {
-        "finished": "finished",
-        "interrupted": f"interrupted at step {outcome.step:,}; the last model is kept",
-        "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
-    }[outcome.status]
-    lines = [
-        f"{which}, step {found['step']:,}: {evaluation_line(_evaluations(found))}"
-        for which in ("best", "last")
-        if (found := read_summary(outcome.folder).get(which))
-    ]
-    label = f" ({experiment.label})" if experiment.label else ""
-    return "\n".join([*lines, f"{told}{label}: {outcome.folder}"])
-
-
-def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in found.items() if key != "step"}
+    try:
+        with StopSignals() as stop:
+            outcome = run(
+                experiment,
+                folder,
+                device=options.device,
+                progress=Progress(experiment.total_steps) if options.progress else None,
+                overwrite=options.overwrite,
+                events=options.tensorboard,
+                checkpoint_every=options.checkpoint_every,
+                stop=stop,
+            )
+    except RunFailedError as error:
+        print(f"kalmanac train: {error}", file=sys.stderr)
+        return 1
+    print(ending(outcome, experiment))
+    return STATUS[outcome.status] if stop.number is None else 128 + stop.number
 
 
 def _help(task: str | None) -> int:

@@ -95,14 +95,14 @@ def test_file_is_plain(tmp_path):
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])["__metadata__"]
     assert header["format"] == "kalmanac-model"
-    assert header["version"] == "1"
+    assert header["version"] == "2"
     json.loads(header["document"])
     assert any(name.endswith("actor.head.layers.0.weight") for name in load_file(path))
 
 
 def test_failed_write_leaves_the_old_file(tmp_path):
     write_model(tmp_path / "m", {"x": 1})
-    with pytest.raises(TypeError, match="/y: got object, expected tensors and plain values"):
+    with pytest.raises(TypeError, match="/y: got object, expected arrays, tensors and plain"):
         write_model(tmp_path / "m", {"y": object()})
     assert read_model(tmp_path / "m") == {"x": 1}
     assert len(list(tmp_path.iterdir())) == 1
@@ -112,14 +112,14 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"path: got .*nothing"):
         RecurrentSAC.load(tmp_path / "nothing")
     (tmp_path / "text.safetensors").write_text("hello")
-    with pytest.raises(ValueError, match=r"expected a \.safetensors file"):
+    with pytest.raises(ValueError, match=r"expected a whole \.safetensors file"):
         RecurrentSAC.load(tmp_path / "text.safetensors")
     save_file({"x": torch.zeros(1)}, tmp_path / "foreign.safetensors")
     with pytest.raises(ValueError, match="expected a file written by `save`"):
         RecurrentSAC.load(tmp_path / "foreign.safetensors")
     header = {"format": "kalmanac-model", "version": "99", "document": "{}"}
     save_file({"x": torch.zeros(1)}, tmp_path / "new.safetensors", metadata=header)
-    with pytest.raises(ValueError, match="format version 99, expected 1"):
+    with pytest.raises(ValueError, match="format version 99, expected 2"):
         RecurrentSAC.load(tmp_path / "new.safetensors")
 
 

@@ -10,6 +10,7 @@ from kalmanac.envs.best_arm import BestArm
 from kalmanac.envs.best_arm_rules import ABOVE, ASK, BELOW
 from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.resuming import environment_state, restore_environment
 from kalmanac.envs.spaces import (
     ActionCodec,
     ObservationCodec,
@@ -34,10 +35,12 @@ __all__ = [
     "action_codec",
     "bayes_threshold",
     "environment",
+    "environment_state",
     "make_vector",
     "observation_codec",
     "posterior",
     "privileged_space",
+    "restore_environment",
     "threshold_policy",
 ]
 

@@ -71,6 +71,18 @@ class Progress(Callback):
             self._bar.update(0, completed=model.num_timesteps, figures=self.figures())
         self.stop()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The episodes behind the means."""
+        return {
+            "returns": [episode.total_reward for episode in self._recent],
+            "lengths": [episode.length for episode in self._recent],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Means go on where `state_dict` was called."""
+        for reward, length in zip(state["returns"], state["lengths"], strict=True):
+            self._recent.append(Episode(reward, length, False, 0, {}))
+
     def stop(self) -> None:
         """Give the terminal back; lines can still be said."""
         if self._bar is not None:

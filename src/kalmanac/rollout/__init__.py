@@ -2,17 +2,20 @@
 
 from kalmanac.rollout.collector import Collected, Collector
 from kalmanac.rollout.evaluation import Evaluation, PredictingModel, evaluate_policy
+from kalmanac.rollout.failure import EnvironmentFailedError, close_failed
 from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams, as_vector, autoreset_mode
 
 __all__ = [
     "Arrival",
     "Collected",
     "Collector",
+    "EnvironmentFailedError",
     "Episode",
     "EpisodeStreams",
     "Evaluation",
     "PredictingModel",
     "as_vector",
     "autoreset_mode",
+    "close_failed",
     "evaluate_policy",
 ]

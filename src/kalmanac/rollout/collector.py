@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Replay
+from kalmanac.rollout.failure import environment_judged
 from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams
 
 Float32 = NDArray[np.float32]
@@ -48,36 +49,52 @@ class Collector:
     def reset(self, seed: int | None = None) -> Collected:
         """Begin an episode in every environment."""
         observation, infos = self.streams.reset(seed)
-        self.observation = self.observations.encode(observation)
         self.episode_start = np.ones(self.streams.num_envs, dtype=np.bool_)
         rows = np.arange(self.streams.num_envs)
-        if self.replay is not None:
-            self.replay.begin(rows, self.observation, self._truth(infos, rows))
+        with environment_judged():
+            self.observation = self.observations.encode(observation)
+            if self.replay is not None:
+                self.replay.begin(rows, self.observation, self._truth(infos, rows))
         return Collected(0, [], self.observation)
 
     def step(self, policy: Policy) -> Collected:
         """Act once in every environment."""
         action = policy(self.observation, self.episode_start)
         arrival = self.streams.step(self.actions.decode(action))
-        observation = self.observations.encode(arrival.observation)
-        landed = observation
-        if len(arrival.ended_rows):
-            landed = observation.copy()
-            landed[arrival.ended_rows] = self.observations.encode(arrival.ended_observations)
+        with environment_judged():
+            observation = self.observations.encode(arrival.observation)
+            landed = observation
+            if len(arrival.ended_rows):
+                landed = observation.copy()
+                landed[arrival.ended_rows] = self.observations.encode(arrival.ended_observations)
 
-        stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-        if self.replay is not None:
-            if len(stepped):
-                self.replay.add(
-                    stepped, action[stepped], arrival.reward[stepped],
-                    arrival.terminated[stepped], arrival.truncated[stepped], landed[stepped],
-                    self._landed_truth(arrival, stepped),
-                )  # fmt: skip
-            if len(begun):
-                self.replay.begin(begun, observation[begun], self._truth(arrival.infos, begun))
+            stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
+            if self.replay is not None:
+                if len(stepped):
+                    self.replay.add(
+                        stepped, action[stepped], arrival.reward[stepped],
+                        arrival.terminated[stepped], arrival.truncated[stepped], landed[stepped],
+                        self._landed_truth(arrival, stepped),
+                    )  # fmt: skip
+                if len(begun):
+                    self.replay.begin(begun, observation[begun], self._truth(arrival.infos, begun))
         self.observation, self.episode_start = observation, arrival.begun
         new = np.concatenate([landed[stepped], observation[begun]])
         return Collected(len(stepped), arrival.episodes, new)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The episodes under way, once `reset` began them; None where the environment is mute."""
+        streams = self.streams.state_dict()
+        if streams is None:
+            return None
+        seen = {"observation": self.observation, "episode_start": self.episode_start}
+        return {"streams": streams} | {name: array.copy() for name, array in seen.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on in the same episodes."""
+        self.streams.load_state_dict(state["streams"])
+        self.observation = state["observation"].copy()
+        self.episode_start = state["episode_start"].copy()
 
     def _landed_truth(self, arrival: Arrival, rows: NDArray[np.int64]) -> Float32 | None:
         """(k, S): the true states that the actions of `rows` led to."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from kalmanac.agent import AgentSettings, Learner, Metrics
 from kalmanac.agent.settings import ActorObjective
+from kalmanac.agent.snapshot import load_generator
 from kalmanac.replay import Replay
 from kalmanac.rollout import as_vector
 from kalmanac.rollout.vectors import Environment
@@ -224,19 +225,28 @@ class RecurrentSAC:
 
         With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
         """
-        problem, policy = self._known()
-        config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
-        config.pop("context")
-        document = {
-            "config": config,
-            "spaces": problem.to_json(),
-            "num_timesteps": self.num_timesteps,
-            "num_updates": self.num_updates,
-            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
-            "learner": None if policy_alone else policy.learner.state_dict(),
-            "policy": dict(policy.learner.actor.state_dict()) if policy_alone else None,
-        }
+        document = self._document()
+        if policy_alone:
+            policy = dict(self.learner.actor.state_dict())
+            document = document | {"learner": None, "policy": policy}
         write_model(path, document)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Everything but the replay, so that training goes on exactly: what `save` writes, and the
+        training's counters, generators and open episodes."""
+        training = self._attached().state_dict()
+        return self._document() | {
+            "training": training, "predicting": self._predicting.get_state()
+        }  # fmt: skip
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
+        """Go on where `checkpoint_state` was called; the replay must be that of the same moment.
+
+        Returns False where the environments could not tell their state and begin new episodes.
+        """
+        self._load_document(state)
+        load_generator(self._predicting, state["predicting"])
+        return self._attached().load_state_dict(state["training"], self.seed)
 
     @classmethod
     def load(
@@ -247,18 +257,34 @@ class RecurrentSAC:
         document = read_model(path)
         model = cls(**document["config"], device=device)
         model._build(Problem.from_json(document["spaces"]))
-        model._policy_alone = document["learner"] is None
-        if model._policy_alone:
-            model.learner.actor.load_state_dict(document["policy"])
-        else:
-            model.learner.load_state_dict(document["learner"])
-        if model.normaliser is not None:
-            model.normaliser.load_state_dict(document["normaliser"])
-        model.num_timesteps = document["num_timesteps"]
-        model.num_updates = document["num_updates"]
+        model._load_document(document)
         if env is not None:
             model.set_env(env)
         return model
+
+    def _document(self) -> dict[str, Any]:
+        problem, policy = self._known()
+        config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
+        config.pop("context")
+        return {
+            "config": config,
+            "spaces": problem.to_json(),
+            "num_timesteps": self.num_timesteps,
+            "num_updates": self.num_updates,
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "learner": policy.learner.state_dict(),
+        }
+
+    def _load_document(self, document: dict[str, Any]) -> None:
+        self._policy_alone = document["learner"] is None
+        if self._policy_alone:
+            self.learner.actor.load_state_dict(document["policy"])
+        else:
+            self.learner.load_state_dict(document["learner"])
+        if self.normaliser is not None:
+            self.normaliser.load_state_dict(document["normaliser"])
+        self.num_timesteps = document["num_timesteps"]
+        self.num_updates = document["num_updates"]
 
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:

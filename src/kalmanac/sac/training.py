@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kalmanac.agent import Metrics
 from kalmanac.agent.capture import CapturedUpdate
+from kalmanac.agent.snapshot import load_generator
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
@@ -85,13 +86,17 @@ class Training:
             env, self.observations, self.actions, self.replay, privileged=truth
         )
         self._state: PolicyState | None = None
-        words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
-        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
-        self._env_seed = env_seed % 2**31  # some environments take no more bits
+        self._env_seed, warm_up, drawing, looking = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
         device = self.policy.device
         self._drawing = torch.Generator(device).manual_seed(drawing)
         self._looking = torch.Generator(device).manual_seed(looking)
+
+    def _seeds(self, seed: int) -> tuple[int, int, int, int]:
+        """For the environment, the warm-up, drawing and looking, from here on."""
+        words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
+        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
+        return env_seed % 2**31, warm_up, drawing, looking  # some take no more bits
 
     def _act(
         self, observation: NDArray[np.float32], episode_start: NDArray[np.bool_]
@@ -119,6 +124,55 @@ class Training:
         )
         normaliser = self.policy.normaliser
         return batch if normaliser is None else normaliser.batch(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the replay and the learner, as arrays and plain data.
+
+        "episodes" is None before the first step, and False where the environment cannot tell its
+        state: those under way are then lost.
+        """
+        episodes: dict[str, Any] | bool | None = None
+        if self._state is not None:
+            under_way = self.collector.state_dict()
+            memory = {
+                "memory": tuple(self._state.encoder),
+                "previous_action": self._state.previous_action,
+            }
+            episodes = False if under_way is None else under_way | memory
+        return {
+            "transitions": self.transitions,
+            "updates": self.updates,
+            "steps_before": self.steps_before,
+            "env_seed": self._env_seed,
+            "warm_up": self._warm_up.bit_generator.state,
+            "drawing": self._drawing.get_state(),
+            "looking": self._looking.get_state(),
+            "episodes": episodes,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], seed: int) -> bool:
+        """Go on where `state_dict` was called, with the replay of that time already in place.
+
+        Returns False where the environment could not tell its state: its episodes have ended as
+        truncated, and others begin, as `seed` and the steps done decide.
+        """
+        self.transitions, self.updates = state["transitions"], state["updates"]
+        self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
+        self._warm_up.bit_generator.state = state["warm_up"]
+        load_generator(self._drawing, state["drawing"])
+        load_generator(self._looking, state["looking"])
+        episodes = state["episodes"]
+        if episodes is False:
+            self.replay.close()
+            self._env_seed = self._seeds(seed)[0]
+        elif episodes is not None:
+            self.collector.load_state_dict(episodes)
+            like = self.policy.start(self.collector.streams.num_envs)
+            memory = (x.to(self.policy.device) for x in episodes["memory"])
+            self._state = PolicyState(
+                type(like.encoder)(*memory), episodes["previous_action"].to(self.policy.device)
+            )
+        return episodes is not False
 
 
 def _with_streams(replay: Replay, streams: int) -> Replay:

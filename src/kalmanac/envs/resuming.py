@@ -1,0 +1,77 @@
+"""Environments that can be left and entered again in the middle of an episode.
+
+An environment that can be resumed exactly has two methods, on a single one or on a vector:
+
+    get_checkpoint_state() -> dict     all that its future depends on, its generator included:
+                                       arrays, numbers, texts, None, and dictionaries, lists and
+                                       tuples of these
+    set_checkpoint_state(state)        go on exactly where `get_checkpoint_state` was called
+
+A wrapper with these methods answers for what it wraps, too. Without them, only wrappers known here
+are looked through: what another one remembers would be lost.
+"""
+
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from kalmanac.envs.privileged import PrivilegedObservation
+
+Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+_FORGETFUL = (PrivilegedObservation, PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
+
+
+def environment_state(env: Environment) -> Any | None:
+    """The state of `env`, as arrays and plain data; None where it cannot be told."""
+    if _resumable(env):
+        return env.get_checkpoint_state()  # type: ignore[union-attr]
+    if isinstance(env, _FORGETFUL):
+        return environment_state(env.env)
+    if isinstance(env, TimeLimit):
+        inner = environment_state(env.env)
+        return None if inner is None else {"inner": inner, "steps": env._elapsed_steps}
+    if isinstance(env, SyncVectorEnv):
+        states = [environment_state(copy) for copy in env.envs]
+        if any(state is None for state in states):
+            return None
+        return {"copies": states, "over": env._autoreset_envs.copy()}
+    return None
+
+
+def restore_environment(env: Environment, state: Any) -> None:
+    """Bring `env`, built as the one was that `state` is of, into that state.
+
+    It is reset first, which is all that wrappers such as Gymnasium's checks wait for.
+    """
+    env.reset()
+    _restore(env, state)
+
+
+def _restore(env: Environment, state: Any) -> None:
+    if _resumable(env):
+        env.set_checkpoint_state(state)  # type: ignore[union-attr]
+    elif isinstance(env, _FORGETFUL):
+        _restore(env.env, state)
+    elif isinstance(env, TimeLimit):
+        env._elapsed_steps = state["steps"]
+        _restore(env.env, state["inner"])
+    elif isinstance(env, SyncVectorEnv):
+        if len(state["copies"]) != env.num_envs:
+            raise ValueError(
+                f"state: got {len(state['copies'])} environments, expected {env.num_envs}"
+            )
+        for copy, one in zip(env.envs, state["copies"], strict=True):
+            _restore(copy, one)
+        env._autoreset_envs = state["over"].copy()
+    else:
+        raise TypeError(f"env: got {env}, expected one with set_checkpoint_state")
+
+
+def _resumable(env: Environment) -> bool:
+    # Asked of the class: a vector of copies hands on questions about attributes.
+    return all(
+        callable(getattr(type(env), name, None))
+        for name in ("get_checkpoint_state", "set_checkpoint_state")
+    )
