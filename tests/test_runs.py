@@ -9,6 +9,7 @@ import time
 import pytest
 
 from kalmanac.cli import main
+from kalmanac.disk import FolderLock
 from kalmanac.experiment import run as train
 from kalmanac.runs import ROWS, SILENCE, Run, find_runs, read_run
 from tests.experiment.tiny import TINY
@@ -101,6 +102,19 @@ def test_a_run_that_has_long_been_silent_was_killed(tmp_path, age, fps, status):
     found = read_run(leave(tmp_path / "a", status="running", age=age, timing=timing), now=NOW)
     assert (found.status, found.step) == (status, 60)
     assert found.seconds_left == (40 / fps if status == "running" else None)
+
+
+def test_a_lock_of_this_machine_knows_at_once(tmp_path):
+    path = leave(tmp_path / "a", status="running", age=10 * SILENCE)
+    with FolderLock(path / "lock.json"):
+        assert read_run(path, now=NOW).status == "running"
+        owner = json.loads((path / "lock.json").read_text())
+    (path / "lock.json").write_text(json.dumps(owner | {"started": 1}))  # another process's number
+    os.utime(path / "summary.json", (NOW, NOW))
+    assert read_run(path, now=NOW).status == "killed"
+    (path / "lock.json").write_text(json.dumps(owner | {"host": "elsewhere"}))
+    assert read_run(path, now=NOW).status == "running"
+    assert read_run(path, now=NOW + 2 * SILENCE).status == "killed"
 
 
 def test_what_has_a_checkpoint_and_is_not_over_can_go_on(tmp_path):

@@ -6,6 +6,7 @@ Needs neither torch nor the experiments' own code: a thousand runs are listed in
 import argparse
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kalmanac.disk import FolderLock
 from kalmanac.runlog import (
     EXPERIMENT,
+    LOCK,
     METRICS,
     SUMMARY,
     TIMING,
@@ -23,9 +26,9 @@ from kalmanac.runlog import (
     is_run,
     read_experiment,
     read_summary,
+    resumable,
 )
 
-CHECKPOINTS = "checkpoints"
 ORDER = ("running", "killed", "interrupted", "failed", "diverged", "finished", "not begun")
 COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": "red"}
 SILENCE = 600.0  # seconds: a run that has written nothing for longer than this,
@@ -117,10 +120,9 @@ def read_run(path: Path, *, now: float) -> Run:
     if status not in ORDER:
         raise ValueError(f"status: got {status!r}, expected one of {', '.join(ORDER)}")
     speed = timing.get("time/fps")
-    if status == "running":
-        rows = ROWS * int(told["log_every"]) / speed if speed else 0.0
-        if now - last_sign(path) > max(SILENCE, rows):
-            status = "killed"
+    row = int(told["log_every"]) / speed if speed else 0.0  # seconds
+    if status == "running" and not is_written(path, row, now=now):
+        status = "killed"
     memoryless = told["encoder"] == "memoryless"
     return Run(
         path=path,
@@ -137,10 +139,16 @@ def read_run(path: Path, *, now: float) -> Run:
     )
 
 
-def resumable(path: Path) -> int | None:
-    """The step of the last checkpoint; None where a run has left nothing to go on from."""
-    names = (file.stem[5:] for file in (path / CHECKPOINTS).glob("step-*.safetensors"))
-    return max((int(name) for name in names if name.isdecimal()), default=None)
+def is_written(path: Path, row: float, *, now: float) -> bool:
+    """Whether a process still works on the run.
+
+    The lock says so where it was taken on this machine. Elsewhere, a run lives that has written
+    something within `SILENCE`, or within the time of a few rows.
+    """
+    owner = FolderLock(path / LOCK).owner()
+    if owner is not None and owner.host == socket.gethostname():
+        return owner.alive
+    return now - last_sign(path) <= max(SILENCE, ROWS * row)
 
 
 def last_sign(path: Path) -> float:
