@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -20,39 +21,32 @@ Array = NDArray[Any]
 
 
 class Insight:
-    """Plays one episode in one environment; `arrays` tells afterwards what the agent thought.
+    """A model to evaluate for one episode; `arrays` tells afterwards what the agent thought.
 
-    The agent acts by `predict`, as everywhere; what its embedder and its head say is overheard.
-
-    Args:
-        seed: of the actions that are drawn where the play is not `deterministic`.
+    It acts as `model` does. What the embedder and the head of its actor say is overheard.
     """
 
-    def __init__(self, model: RecurrentSAC, *, deterministic: bool, seed: int) -> None:
-        self.model, self.deterministic = model, deterministic
+    def __init__(self, model: RecurrentSAC) -> None:
+        self.model = model
         self.actor = model.learner.actor
         self.actions = action_codec(model.action_space)
-        self._generator = torch.Generator(model.device).manual_seed(seed)
-        self._state: PolicyState | None = None
         self._embedded: list[Tensor] = []  # what the encoder reads, (1, E) each
         self._features: list[Tensor] = []  # what the head reads, (1, E + O) each
         self._outputs: list[Tensor] = []  # the policy's parameters, (1, P) each
-        self._taken: list[Tensor] = []  # the agent's own actions, (1,) or (1, A) each
+        self._taken: list[Tensor] = []  # actions as the networks read them, (1, A) each
         self._latent: list[Tensor] = []  # (2,) each, of agents whose latent space can be drawn
 
-    @torch.no_grad()
-    def act(self, observation: Any) -> Array:
-        """The environment's action, (1, …), for its observation, (1, …)."""
+    def predict(
+        self, observation: Any, state: Any = None,
+        episode_start: NDArray[np.bool_] | None = None, deterministic: bool = False,
+    ) -> tuple[Any, PolicyState]:  # fmt: skip
+        """The model's own answer for one environment, (1, …)."""
         with self._overhearing():
-            _, state = self.model.predict(observation, self._state, deterministic=True)
-        policy, outputs = self.actor.policy, self._outputs[-1]
-        draw = not self.deterministic
-        taken = policy.sample(outputs, self._generator) if draw else policy.mode(outputs)
-        self._taken.append(taken)
+            action, after = self.model.predict(observation, state, episode_start, deterministic)
+        self._taken.append(after.previous_action)
         if has_latent_map(self.model):
-            self._latent.append(state.encoder[0][0, -1])
-        self._state = state._replace(previous_action=policy.as_input(taken))
-        return self.actions.decode(taken.cpu().numpy())
+            self._latent.append(after.encoder[0][0, -1])
+        return action, after
 
     def arrays(self) -> dict[str, Array]:
         """The policy, the beliefs and the latent space, named as in an episode file."""
@@ -81,7 +75,7 @@ class Insight:
         policy = self.actor.policy
         if not isinstance(policy, SquashedGaussian):
             share = torch.softmax(outputs, -1)
-            return {"action": taken.cpu().numpy(), "probability": share.cpu().numpy()}
+            return {"action": taken.argmax(-1).cpu().numpy(), "probability": share.cpu().numpy()}
         mean, log_std = outputs.chunk(2, -1)
         std = log_std.clamp(*policy.log_std_range).exp()
         values = {"action_mean": mean, "action_low": mean - std, "action_high": mean + std}
