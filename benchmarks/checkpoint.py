@@ -1,11 +1,12 @@
-"""Time and bytes of a checkpoint as the replay grows, and of going on from it.
+"""Time and bytes of a checkpoint at a small and at a large replay, and of going on from it.
 
     python benchmarks/checkpoint.py [--quick] [--out results/checkpoint-cpu.json]
 
-One run of Best Arm at the paper's size, with random actions and few updates, so that only the
-replay grows: a checkpoint every 10,000 steps, as `kalmanac train` writes them, each timed from the
-question whether one is due to the last fsync. Random episodes are short, the worst case for the
-table of episodes. Going on is timed from the files to an agent that is ready for its next step.
+Best Arm at the paper's size with random actions and one update, so that only the replay grows: a
+checkpoint every 10,000 steps, as `kalmanac train` writes them, each timed from the question whether
+one is due to the last fsync. Random episodes are short, the worst case for the table of episodes.
+The large run and a new small one take turns, so that what else the machine does meets both. Going
+on is timed from the files to an agent that is ready for its next step.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,25 +34,43 @@ from kalmanac.suites import PRESETS
 from report import command_on_record, print_table
 
 NOTES = (
-    "bytes: the checkpoint's own file, and what the replay's segments grew by",
-    "medians over five checkpoints, the last of them at each size, or the first five; "
-    "spread: (largest − smallest) / median",
+    "time: median over the rounds, of which a part is the processor's; spread: (largest − "
+    "smallest) / median; × small: median over the rounds of the ratio to the small run's",
+    "file: the checkpoint's own; replay grew by: what it appended to the replay's segments",
     "on disk: the last two checkpoints and all segments",
 )
-AROUND = 5  # checkpoints in a median
+Row = dict[str, float]
 
 
-class Watched(Callback):
-    """Times a keeper, and looks at its files."""
+class Trial(Callback):
+    """A run whose checkpoints are written and timed one by one."""
 
-    def __init__(self, keeper: Keeper, sizes: Sequence[int]) -> None:
-        self.keeper, self.sizes = keeper, sizes
-        self.rows: list[dict[str, float]] = []
-        self.resumed: dict[int, float] = {}
+    def __init__(self, experiment: Experiment, folder: Path, every: int) -> None:
+        self._open = ExitStack()
+        env = self._open.enter_context(closing(training_environment(experiment)))
+        self.model = make_model(experiment, env, "cpu")
+        learn_once(self.model, experiment)
+        written = self._open.enter_context(RunFolder(folder, experiment.to_data(), events=False))
+        recorder = self._open.enter_context(closing(Recorder(experiment, written)))
+        self.keeper = Keeper(recorder, [], every=every)
+        self.rows: list[Row] = []
         self._segments = 0
+        steps: Any = self.model.advance(experiment.total_steps, [recorder, self])
+        self._steps = self._open.enter_context(closing(steps))
+
+    def next_checkpoint(self) -> Row:
+        """Train until one is written."""
+        before = len(self.rows)
+        while len(self.rows) == before:
+            next(self._steps)
+        return self.rows[-1]
+
+    def close(self) -> None:
+        """End the run."""
+        self._open.close()
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The first checkpoint."""
+        """The first checkpoint, of nothing."""
         self.keeper.on_start(model)
         self._segments = self._replay_bytes()
 
@@ -66,17 +86,14 @@ class Watched(Callback):
         grown = self._replay_bytes()
         self.rows.append({
             "step": step,
+            "episodes": model.replay.episodes,
             "seconds": seconds,
             "cpu_seconds": busy,
             "file_bytes": file.stat().st_size,
             "replay_bytes": grown - self._segments,
             "disk_bytes": sum(path.stat().st_size for path in file.parent.iterdir()),
-            "episodes": model.replay.episodes,
         })  # fmt: skip
         self._segments = grown
-        for size in self.sizes:
-            if size not in self.resumed and step >= size:
-                self.resumed[size] = going_on(self.keeper.recorder, step)
 
     def _replay_bytes(self) -> int:
         folder = self.keeper.checkpoints.run / CHECKPOINTS
@@ -91,10 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     try:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            watched = measure(options, Path(folder) / "run")
+            small, large = measure(options, Path(folder))
     finally:
         torch.set_num_threads(before)
-    table = [summary(watched, size) for size in watched.sizes]
+    table = [summary(small, small), summary(large, small)]
     _print(table)
     if options.out is not None:
         document = {
@@ -104,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "machine": machine(),
             "notes": NOTES,
             "table": table,
-            "checkpoints": watched.rows,
+            "rounds": {"small": small, "large": large},
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(document, indent=1) + "\n")
@@ -112,25 +129,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(options: argparse.Namespace, folder: Path) -> Watched:
-    """One run with all its checkpoints."""
-    largest, every = options.steps, options.every
-    sizes = sorted({every, every * 10, largest})
+def measure(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[Row]]:
+    """The checkpoints of new runs and of one that has been going on for long, in turns."""
     experiment = PRESETS["best-arm"].experiment(options.encoder).changed({
-        "total_steps": largest, "learning_starts": 2 * largest,
-        "eval_every": 10 * largest, "log_every": every, "buffer_size": options.buffer_size,
+        "total_steps": 2 * options.steps, "learning_starts": 2 * options.steps,
+        "eval_every": 2 * options.steps, "log_every": options.every,
+        "buffer_size": options.buffer_size,
     })  # fmt: skip
-    env = training_environment(experiment)
-    model = make_model(experiment, env, "cpu")
-    with RunFolder(folder, experiment.to_data(), events=False) as written:
-        recorder = Recorder(experiment, written)
-        keeper = Keeper(recorder, [], every=every)
-        watched = Watched(keeper, [size for size in sizes if size <= largest])
-        learn_once(model, experiment)
-        model.learn(largest, callback=[recorder, watched])
-        recorder.close()
-    env.close()
-    return watched
+    large = Trial(experiment, folder / "large", options.every)
+    while large.next_checkpoint()["step"] < options.steps - options.rounds * options.every:
+        pass
+    rows: tuple[list[Row], list[Row]] = ([], [])
+    for number in range(options.rounds):
+        small = Trial(experiment, folder / f"small{number}", options.every)
+        for trial, into in ((small, rows[0]), (large, rows[1])):
+            row = trial.next_checkpoint()
+            into.append(row | {"resume_seconds": going_on(trial.keeper.recorder, int(row["step"]))})
+        small.close()
+    large.close()
+    return rows
 
 
 def learn_once(model: RecurrentSAC, experiment: Experiment) -> None:
@@ -161,39 +178,35 @@ def going_on(recorder: Recorder, step: int) -> float:
     return seconds
 
 
-def summary(watched: Watched, size: int) -> dict[str, Any]:
-    """One row of the table."""
-    at = next(i for i, row in enumerate(watched.rows) if row["step"] >= size)
-    first = max(at + 1 - AROUND, 0)
-    rows, last = watched.rows[first : first + AROUND], watched.rows[at]
+def summary(rows: Sequence[Row], small: Sequence[Row]) -> dict[str, float]:
+    """One line of the table."""
     times = [row["seconds"] for row in rows]
-    return {
-        "replay_steps": last["step"],
-        "episodes": last["episodes"],
-        "checkpoints": len(rows),
-        "seconds": statistics.median(times),
-        "spread": (max(times) - min(times)) / statistics.median(times),
-        "cpu_seconds": statistics.median(row["cpu_seconds"] for row in rows),
-        "file_bytes": statistics.median(row["file_bytes"] for row in rows),
-        "replay_bytes": statistics.median(row["replay_bytes"] for row in rows),
-        "disk_bytes": last["disk_bytes"],
-        "resume_seconds": watched.resumed[size],
+    found = {name: statistics.median(row[name] for row in rows) for name in rows[-1]}
+    found |= {name: rows[-1][name] for name in ("step", "episodes", "disk_bytes")}
+    ratios = [row["seconds"] / other["seconds"] for row, other in zip(rows, small, strict=True)]
+    busy = [r["cpu_seconds"] / other["cpu_seconds"] for r, other in zip(rows, small, strict=True)]
+    return found | {
+        "spread": (max(times) - min(times)) / found["seconds"],
+        "times_small": statistics.median(ratios),
+        "cpu_times_small": statistics.median(busy),
     }
 
 
-def _print(table: Sequence[dict[str, Any]]) -> None:
+def _print(table: Sequence[dict[str, float]]) -> None:
     for note in NOTES:
         print(f"- {note}")
     head = [
-        "replay, steps", "episodes", "time", "of it CPU", "file", "replay grew by", "on disk",
-        "going on",
+        "replay, steps", "episodes", "time", "× small", "processor", "× small", "file",
+        "replay grew by", "on disk", "going on",
     ]  # fmt: skip
     body = [
         [
-            f"{row['replay_steps']:,.0f}",
+            f"{row['step']:,.0f}",
             f"{row['episodes']:,.0f}",
             f"{row['seconds'] * 1e3:.3g} ms ± {row['spread']:.0%}",
+            f"{row['times_small']:.2f}",
             f"{row['cpu_seconds'] * 1e3:.3g} ms",
+            f"{row['cpu_times_small']:.2f}",
             f"{row['file_bytes'] / 1e3:,.0f} kB",
             f"{row['replay_bytes'] / 1e3:,.0f} kB",
             f"{row['disk_bytes'] / 1e6:,.1f} MB",
@@ -209,6 +222,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--encoder", default="vssm+kf")
     parser.add_argument("--steps", type=int, default=1_000_000, help="the largest replay")
     parser.add_argument("--every", type=int, default=10_000, help="steps between checkpoints")
+    parser.add_argument("--rounds", type=int, default=9, help="samples per number")
     parser.add_argument("--buffer-size", type=int, help="transitions kept; default: all")
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
     parser.add_argument("--folder", type=Path, help="on which disk; default: the system's own")
@@ -216,7 +230,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
     options = parser.parse_args(words)
     if options.quick:
-        options.steps, options.every = 2_000, 200
+        options.steps, options.every, options.rounds = 2_000, 200, 3
     return options
 
 

@@ -26,8 +26,8 @@ def test_a_quick_run_writes_facts(bench, tmp_path, capsys):
     assert found["command"].startswith("python benchmarks/checkpoint.py --quick")
     assert str(tmp_path) not in out.read_text()
     few, many = found["table"]
-    assert (few["replay_steps"], many["replay_steps"]) == (256, 2048)
-    assert len(found["checkpoints"]) == 10
+    assert (few["step"], many["step"]) == (256, 2048)
+    assert len(found["rounds"]["large"]) == 3
     assert many["file_bytes"] < 1.01 * few["file_bytes"]
     assert many["replay_bytes"] < 1.5 * few["replay_bytes"]
     assert "replay, steps" in capsys.readouterr().out

@@ -8,8 +8,6 @@ from pathlib import Path
 import gymnasium
 
 from kalmanac.experiment import (
-    CHECKPOINT_EVERY,
-    STATUS,
     Experiment,
     Progress,
     RunFailedError,
@@ -17,9 +15,10 @@ from kalmanac.experiment import (
     check_device,
     check_environment,
     ending,
+    exit_status,
     resume,
 )
-from kalmanac.runlog import read_experiment, resumable
+from kalmanac.runlog import read_experiment, refuse_in_use, resumable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
         check_device(options.device)
         experiment = Experiment.from_data(read_experiment(options.run))
         check_environment(experiment)
+        refuse_in_use(options.run)
         step = resumable(options.run) if options.step is None else options.step
         if step is not None:
             print(f"{options.run}: from step {step:,} of {experiment.total_steps:,}", flush=True)
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     print(ending(outcome, experiment))
-    return STATUS[outcome.status] if stop.number is None else 128 + stop.number
+    return exit_status(outcome, stop.number)
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
@@ -64,8 +64,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--step", type=int, help="an earlier checkpoint than the newest")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
-        "--checkpoint-every", type=int, default=CHECKPOINT_EVERY, metavar="STEPS",
-        help="environment steps between checkpoints",
+        "--checkpoint-every", type=int, metavar="STEPS",
+        help="environment steps between checkpoints; default: as before",
     )  # fmt: skip
     parser.add_argument("--no-tensorboard", dest="tensorboard", action="store_false")
     parser.add_argument("--no-progress", dest="progress", action="store_false")

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from kalmanac.disk import FolderLock, cut, write_whole
+from kalmanac.disk import FolderLock, cut, make_folder, write_whole
 
 EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
@@ -127,7 +127,7 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         if self._marks is None:
             refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         self._lock.take()
         try:
             self._sweep()
@@ -215,6 +215,11 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
             f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
             f"expected a new folder{again}, or overwrite to start over"
         )
+    refuse_in_use(path)
+
+
+def refuse_in_use(path: Path) -> None:
+    """Raise `FolderInUseError` where a living process writes in the run folder `path`."""
     FolderLock(path / LOCK).refuse()
 
 

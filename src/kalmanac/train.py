@@ -16,7 +16,6 @@ import gymnasium
 from kalmanac.experiment import (
     AGENTS,
     CHECKPOINT_EVERY,
-    STATUS,
     Experiment,
     Progress,
     RunFailedError,
@@ -26,12 +25,14 @@ from kalmanac.experiment import (
     ending,
     estimate,
     evaluation_environment,
+    exit_status,
     make_model,
     run,
     training_environment,
 )
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
+from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS
 
@@ -129,12 +130,12 @@ def _train(experiment: Experiment, folder: Path, options: Options) -> int:
         f"{experiment.env} with {experiment.agent}, seed {experiment.seed}{label}: "
         f"{experiment.total_steps:,} steps"
     )
-    if options.progress or options.dry_run:
-        print(estimate(experiment, device=options.device), flush=True)
-    if options.dry_run:
-        print(experiment.to_json())
-        return 0
     try:
+        if options.progress or options.dry_run:
+            print(estimate(experiment, device=options.device), flush=True)
+        if options.dry_run:
+            print(experiment.to_json())
+            return 0
         with StopSignals() as stop:
             outcome = run(
                 experiment,
@@ -146,11 +147,11 @@ def _train(experiment: Experiment, folder: Path, options: Options) -> int:
                 checkpoint_every=options.checkpoint_every,
                 stop=stop,
             )
-    except RunFailedError as error:
+    except (RunFailedError, EnvironmentFailedError) as error:  # the latter: in the estimate
         print(f"kalmanac train: {error}", file=sys.stderr)
         return 1
     print(ending(outcome, experiment))
-    return STATUS[outcome.status] if stop.number is None else 128 + stop.number
+    return exit_status(outcome, stop.number)
 
 
 def _help(task: str | None) -> int:

@@ -3,18 +3,30 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import NormalizeReward, TimeLimit
 
 from kalmanac.checkpoint import Kind, decode, encode
-from kalmanac.envs import BestArmVector, environment_state, make_vector, restore_environment
+from kalmanac.envs import (
+    BestArmVector,
+    Leavable,
+    environment_state,
+    make_vector,
+    restore_environment,
+)
 from tests.experiment.drifting import Drifting, Mute
 
+# Python warns of a fork where other tests have left threads
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 KIND = Kind("test", 1, "tests")
 
 
 def copies(make, mode=AutoresetMode.SAME_STEP):
     return SyncVectorEnv([make] * 3, autoreset_mode=mode)
+
+
+def workers(make, mode=AutoresetMode.SAME_STEP):
+    return AsyncVectorEnv([make] * 3, autoreset_mode=mode)
 
 
 MAKERS = {
@@ -26,6 +38,7 @@ MAKERS = {
     ),
     "module": lambda: make_vector("tests.experiment.drifting:Drifting", 3),
     "next step": lambda: copies(Drifting, AutoresetMode.NEXT_STEP),
+    "workers": lambda: workers(lambda: Leavable(TimeLimit(Drifting(), 4))),
 }
 
 
@@ -53,6 +66,8 @@ def test_left_and_entered_equals_never_left(name):
         restore_environment(other, decode(file, KIND, "")["env"])
         truth, found = (played(e, np.random.default_rng(99), 20) for e in (env, other))
         np.testing.assert_array_equal(found, truth)
+        other.close()
+    env.close()
 
 
 @pytest.mark.parametrize(
@@ -62,12 +77,17 @@ def test_left_and_entered_equals_never_left(name):
         lambda: SyncVectorEnv([Drifting, Mute]),
         lambda: copies(lambda: NormalizeReward(Drifting())),  # remembers more than is told
         lambda: make_vector("CartPole-v1", 2),
+        lambda: workers(Drifting),
+        lambda: workers(lambda: Leavable(Mute())),
+        lambda: workers(lambda: Leavable(Drifting()), AutoresetMode.NEXT_STEP),
     ],
 )
 def test_what_cannot_be_told_is_not_half_told(make):
     env = make()
     env.reset(seed=0)
     assert environment_state(env) is None
+    env.step(env.action_space.sample())  # and it is as well as before
+    env.close()
     with pytest.raises(TypeError, match="expected one with set_checkpoint_state"):
         restore_environment(Mute(), {})
 

@@ -1,17 +1,21 @@
 """What goes wrong outside stops a run in one line that says what, where, and how to go on."""
 
 import io
+import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AsyncVectorEnv
 
 from kalmanac.checkpoint import CheckpointFolder
 from kalmanac.cli import main
-from kalmanac.experiment import Progress, RunFailedError, resume, run
+from kalmanac.experiment import Progress, RunFailedError, StopSignals, resume, run
 from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import FAILURE, LOCK, checkpoint_steps, read_summary, resumable
 from kalmanac.sac import RecurrentSAC
@@ -57,6 +61,17 @@ def test_an_environment_that_fails_is_named_with_the_step_and_the_last_checkpoin
     assert resumable(folder) == 40
 
 
+@pytest.mark.parametrize("progress", ["", "--no-progress"])
+def test_the_verb_says_it_in_one_line(progress, tmp_path, capsys):
+    words = "train tests.experiment.failing:Failing --encoder memoryless --device cpu --steps 96"
+    words += f" --no-tensorboard --folder {tmp_path / 'run'} {progress}"
+    assert main(words.split()) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("kalmanac train: ")
+    assert "the environment raised ZeroDivisionError: the motor burnt out" in said
+    assert said.count("\n") == 1
+
+
 def test_a_run_whose_environment_was_repaired_goes_on(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     failed(FAILING, folder)
@@ -83,6 +98,21 @@ def test_a_worker_that_hangs_is_named_and_ended(tmp_path):
     assert "stopped at step 22: the environment gave no answer: The call to `step_wait` has" in said
     assert "timed out after 0.5 second(s)" in said
     assert "the last good checkpoint is step 20" in said
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ctrl_c_twice_gets_out_of_a_worker_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.experiment.failing.Impatient.step", AsyncVectorEnv.step)
+    hanging = FAILING.changed(
+        {"env": "tests.experiment.failing:workers", "env_settings": {"how": "hang"}, "num_envs": 2}
+    )
+    presses = [threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)) for after in (2, 2.5)]
+    for press in presses:
+        press.start()
+    with StopSignals() as stop:
+        outcome = run(hanging, tmp_path / "run", events=False, checkpoint_every=20, stop=stop)
+    assert (outcome.status, outcome.step) == ("interrupted", 22)
+    assert resumable(tmp_path / "run") == 20
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -184,9 +214,9 @@ def test_a_folder_that_another_process_writes_in_is_refused(tmp_path, capsys):
     ) as other:  # fmt: skip
         assert other.stdout.readline() == b"taken\n"
         assert main(["resume", str(folder)]) == 2
-        said = capsys.readouterr().err
-        assert f"in which process {other.pid} is writing" in said
-        assert said.count("\n") == 1
+        said = capsys.readouterr()
+        assert f"in which process {other.pid} is writing" in said.err
+        assert (said.err.count("\n"), said.out) == (1, "")
         with pytest.raises(ValueError, match=f"in which process {other.pid} is writing"):
             run(TINY, folder, overwrite=True, events=False)
         other.kill()

@@ -119,6 +119,9 @@ def test_the_schedule_is_no_part_of_the_experiment(tmp_path):
         run(TINY, tmp_path / name, events=True, checkpoint_every=every)
     same_bytes(tmp_path / "a", tmp_path / "b")
     assert "checkpoint_every" not in TINY.to_data()
+    run(TINY, tmp_path / "d", events=False, checkpoint_every=24, stop=after(2))
+    resume(tmp_path / "d", events=False, stop=after(20))
+    assert checkpoint_steps(tmp_path / "d") == [72, 88], "the schedule is kept"
     with pytest.raises(ValueError, match="checkpoint_every: got 0, expected at least 1"):
         run(TINY, tmp_path / "c", checkpoint_every=0)
 

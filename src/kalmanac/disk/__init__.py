@@ -1,6 +1,6 @@
 """Files that survive a crash: replaced as a whole, appended to the disk, and locked."""
 
-from kalmanac.disk.durable import append, cut, sync_folder, write_whole
+from kalmanac.disk.durable import append, cut, make_folder, write_whole
 from kalmanac.disk.lock import FolderInUseError, FolderLock, Owner
 
 __all__ = [
@@ -9,6 +9,6 @@ __all__ = [
     "Owner",
     "append",
     "cut",
-    "sync_folder",
+    "make_folder",
     "write_whole",
 ]

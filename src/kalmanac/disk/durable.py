@@ -42,6 +42,13 @@ def cut(path: Path, length: int) -> None:
         os.fsync(file.fileno())
 
 
+def make_folder(folder: Path) -> None:
+    """A folder that is there, and stays there."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Names in a folder reach the disk."""
     if os.name != "posix":

@@ -10,7 +10,7 @@ from kalmanac.envs.best_arm import BestArm
 from kalmanac.envs.best_arm_rules import ABOVE, ASK, BELOW
 from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.privileged import PrivilegedObservation
-from kalmanac.envs.resuming import environment_state, restore_environment
+from kalmanac.envs.resuming import Leavable, environment_state, restore_environment
 from kalmanac.envs.spaces import (
     ActionCodec,
     ObservationCodec,
@@ -30,6 +30,7 @@ __all__ = [
     "BestArmVector",
     "Ceiling",
     "EnvironmentSpec",
+    "Leavable",
     "ObservationCodec",
     "PrivilegedObservation",
     "action_codec",

@@ -8,19 +8,33 @@ An environment that can be resumed exactly has two methods, on a single one or o
     set_checkpoint_state(state)        go on exactly where `get_checkpoint_state` was called
 
 A wrapper with these methods answers for what it wraps, too. Without them, only wrappers known here
-are looked through: what another one remembers would be lost.
+are looked through: what another one remembers would be lost. In a worker process, `Leavable` around
+the environment hands its state to the outside.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium
-from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from kalmanac.envs.privileged import PrivilegedObservation
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 _FORGETFUL = (PrivilegedObservation, PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
+
+
+class Leavable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment for an `AsyncVectorEnv`, whose state is an attribute to read and to set."""
+
+    @property
+    def checkpoint_state(self) -> Any | None:
+        """`environment_state` of what is inside."""
+        return environment_state(self.env)
+
+    @checkpoint_state.setter
+    def checkpoint_state(self, state: Any) -> None:
+        _restore(self.env, state)
 
 
 def environment_state(env: Environment) -> Any | None:
@@ -34,9 +48,9 @@ def environment_state(env: Environment) -> Any | None:
         return None if inner is None else {"inner": inner, "steps": env._elapsed_steps}
     if isinstance(env, SyncVectorEnv):
         states = [environment_state(copy) for copy in env.envs]
-        if any(state is None for state in states):
-            return None
-        return {"copies": states, "over": env._autoreset_envs.copy()}
+        return _all_or_none({"copies": states, "over": env._autoreset_envs.copy()})
+    if _of_leavables(env):
+        return _all_or_none({"copies": list(env.get_attr("checkpoint_state"))})
     return None
 
 
@@ -65,8 +79,23 @@ def _restore(env: Environment, state: Any) -> None:
         for copy, one in zip(env.envs, state["copies"], strict=True):
             _restore(copy, one)
         env._autoreset_envs = state["over"].copy()
+    elif _of_leavables(env):
+        env.set_attr("checkpoint_state", state["copies"])
     else:
         raise TypeError(f"env: got {env}, expected one with set_checkpoint_state")
+
+
+def _all_or_none(state: dict[str, Any]) -> dict[str, Any] | None:
+    return None if any(copy is None for copy in state["copies"]) else state
+
+
+def _of_leavables(env: Environment) -> "TypeGuard[AsyncVectorEnv[Any, Any]]":
+    # With NEXT_STEP a worker keeps for itself whether its next step is a reset.
+    return (
+        isinstance(env, AsyncVectorEnv)
+        and env.autoreset_mode is AutoresetMode.SAME_STEP
+        and all(env.call("has_wrapper_attr", "checkpoint_state"))
+    )
 
 
 def _resumable(env: Environment) -> bool:

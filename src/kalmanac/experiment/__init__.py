@@ -8,7 +8,7 @@ from kalmanac.experiment.building import (
     training_environment,
 )
 from kalmanac.experiment.description import AGENTS, Experiment
-from kalmanac.experiment.ending import STATUS, ending
+from kalmanac.experiment.ending import ending, exit_status
 from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
 from kalmanac.experiment.failure import RunFailedError
@@ -19,7 +19,6 @@ from kalmanac.experiment.signals import StopSignals
 __all__ = [
     "AGENTS",
     "CHECKPOINT_EVERY",
-    "STATUS",
     "Estimate",
     "Experiment",
     "Outcome",
@@ -32,6 +31,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "evaluation_environment",
+    "exit_status",
     "make_model",
     "resume",
     "run",

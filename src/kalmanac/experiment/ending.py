@@ -1,6 +1,7 @@
 """How a run ended, for whoever started it: words and an exit status."""
 
 from collections.abc import Mapping
+from signal import SIGINT
 from typing import Any
 
 from kalmanac.experiment.description import Experiment
@@ -9,7 +10,11 @@ from kalmanac.experiment.progress import evaluation_line
 from kalmanac.experiment.running import Outcome
 from kalmanac.runlog import read_summary
 
-STATUS = {"finished": 0, "diverged": 1, "interrupted": 130}  # 130: as shells report Ctrl-C
+
+def exit_status(outcome: Outcome, signal: int | None) -> int:
+    """0 where the run is finished, 1 where it diverged; after a signal as shells report it."""
+    interrupted = 128 + (SIGINT if signal is None else signal)
+    return {"finished": 0, "diverged": 1, "interrupted": interrupted}[outcome.status]
 
 
 def ending(outcome: Outcome, experiment: Experiment) -> str:

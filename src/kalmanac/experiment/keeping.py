@@ -75,6 +75,7 @@ class Keeper(Callback):
         step = model.num_timesteps
         run = {
             "model": model.checkpoint_state(),
+            "every": self.every,
             "experiment": self.recorder.experiment.to_data(),
             "callbacks": {type(member).__name__: member.state_dict() for member in self.members},
             "folder": self.recorder.folder.marks(step),

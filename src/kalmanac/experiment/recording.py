@@ -47,7 +47,7 @@ class Recorder(Callback):
         }
         self.best = -math.inf
         self.diverged = False
-        self.failed = False  # an environment did
+        self.failed = False  # an environment did, or may: nobody waits for it at the end
         self._episodes: list[Episode] = []
         self._names: list[str] = []
         self._sums: list[Tensor] = []

@@ -20,6 +20,10 @@ from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_s
 from kalmanac.sac import Callback, RecurrentSAC
 
 CHECKPOINT_EVERY = 10_000
+FRESH = (
+    "the environments cannot tell their states: the episodes under way end as truncated, and new "
+    "ones begin"
+)
 
 
 class Outcome(NamedTuple):
@@ -37,14 +41,12 @@ class Execution:
     Args:
         device: "auto" takes a GPU where there is one.
         progress: shows how the run gets on; None is silent.
-        events: also write TensorBoard events.
         checkpoint_every: environment steps between checkpoints.
         stop: asked after every step; True ends the run with a checkpoint.
     """
 
     device: str = "auto"
     progress: Progress | None = None
-    events: bool = True
     checkpoint_every: int = CHECKPOINT_EVERY
     stop: Callable[[], bool] | None = None
 
@@ -67,10 +69,11 @@ def run(
 
     Args:
         folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
+        events: also write TensorBoard events.
         others: see `Execution`.
     """
     written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
-    how = Execution(device, progress, events, checkpoint_every, stop)
+    how = Execution(device, progress, checkpoint_every, stop)
     return _explained(experiment, written, None, how)
 
 
@@ -81,14 +84,15 @@ def resume(
     device: str = "auto",
     progress: Progress | None = None,
     events: bool = True,
-    checkpoint_every: int = CHECKPOINT_EVERY,
+    checkpoint_every: int | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
 
     On the CPU what follows is the same, byte for byte, as if the run had never stopped, where the
     environments can tell their states; others begin new episodes, which summary.json mentions.
-    A damaged checkpoint is a `BadFileError` that offers the one before.
+    A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
+    schedule unless `checkpoint_every` gives another.
     """
     path = Path(folder)
     experiment = Experiment.from_data(read_experiment(path))
@@ -100,7 +104,8 @@ def resume(
     checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
     marks = checkpoint.run["folder"]
     written = RunFolder(path, experiment.to_data(), events=events, marks=marks)
-    how = Execution(device, progress, events, checkpoint_every, stop)
+    every = int(checkpoint.run["every"]) if checkpoint_every is None else checkpoint_every
+    how = Execution(device, progress, every, stop)
     return _explained(experiment, written, checkpoint, how)
 
 
@@ -125,7 +130,7 @@ def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint
 def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
     folder = CheckpointFolder(path)
     checkpoint = folder.read(step)
-    for name in ("model", "callbacks", "folder", "experiment"):
+    for name in ("model", "callbacks", "folder", "experiment", "every"):
         if name not in checkpoint.run:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
     if checkpoint.run["experiment"] != experiment.to_data():
@@ -139,15 +144,16 @@ def _explained(
 ) -> Outcome:
     """`_execute`, with words for what comes from outside."""
     env = training_environment(experiment)
-    step, hung = 0 if checkpoint is None else checkpoint.step, False
+    step, calm = 0 if checkpoint is None else checkpoint.step, False
     try:
         model = make_model(experiment, env, how.device)
         try:
-            return _execute(experiment, model, written, checkpoint, how)
+            outcome = _execute(experiment, model, written, checkpoint, how)
         finally:
             step = max(step, model.num_timesteps)
+        calm = outcome.status == "finished"
+        return outcome
     except Exception as error:
-        hung = isinstance(error, EnvironmentFailedError)
         cause, on = explain(error), how_to_go_on(written.path)
         if cause is None:
             error.add_note(f"step {step:,}; {on}")
@@ -156,7 +162,7 @@ def _explained(
             written.note_failure("".join(traceback.format_exception(error)))
         raise RunFailedError(f"stopped at step {step:,}: {cause}; {on}") from error
     finally:
-        close_failed(env) if hung else env.close()
+        env.close() if calm else close_failed(env)
 
 
 def _execute(
@@ -189,7 +195,7 @@ def _execute(
             whole = model.num_timesteps >= experiment.total_steps
             status = "interrupted" if keeper.stopped and not whole else "finished"
         except KeyboardInterrupt:
-            status = "interrupted"
+            status, recorder.failed = "interrupted", True
         except EnvironmentFailedError:
             recorder.failed = True
             raise
@@ -207,9 +213,3 @@ def _execute(
         if status == "finished":
             written.forget_checkpoints()
     return Outcome(status, written.path, model.num_timesteps)
-
-
-FRESH = (
-    "the environments cannot tell their states: the episodes under way end as truncated, and new "
-    "ones begin"
-)

@@ -39,7 +39,7 @@ def environment_judged() -> Iterator[None]:
 
 
 def close_failed(env: VectorEnv[Any, Any, Any]) -> None:
-    """Close an environment that may hang: its worker processes are ended, not asked."""
+    """Close an environment that may hang: worker processes are ended, not asked."""
     if isinstance(env.unwrapped, AsyncVectorEnv):
         env.close(terminate=True)
     else:
