@@ -67,6 +67,13 @@ def test_the_page_on_own_environments_runs(run_in, tmp_path):
     assert np.array_equal(*names["same"])
 
 
+def test_the_page_on_watching_runs(run_in, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = run_in(code("docs/how-to-watch-an-agent.md", "python"))
+    assert names["episode"].about.seed == 101
+    assert len(list((tmp_path / "episodes").glob("*.png"))) == 2
+
+
 def test_the_environment_of_the_page_on_checkpoints_goes_on_exactly(run_in):
     names = run_in(code("docs/runs-that-are-never-lost.md", "python"))
     env, other = (names["Guess"]() for _ in range(2))

@@ -90,6 +90,7 @@ class RecurrentSAC:
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
+        self._policy_alone = False  # loaded without critic and optimiser
         if env is not None:
             self.set_env(env)
 
@@ -130,6 +131,10 @@ class RecurrentSAC:
 
         Episodes under way end as truncated. The number of environments may change.
         """
+        if self._policy_alone:
+            raise ValueError(
+                "env: got one to train in, expected None: the model's file holds its policy alone"
+            )
         vector = as_vector(env)
         if self._problem is None:
             self._build(Problem.of(vector, privileged=self.agent_settings.privileged_critic))
@@ -213,6 +218,10 @@ class RecurrentSAC:
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
 
+    def set_random_seed(self, seed: int) -> None:
+        """Decide the actions that `predict` draws from now on; the training's are its own."""
+        self._predicting.manual_seed(seed)
+
     def session(self, *, deterministic: bool = True) -> Session:
         """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
         self._known()
@@ -222,9 +231,16 @@ class RecurrentSAC:
         """A closer look at the agent on a batch of its replay; changes nothing."""
         return self.learner.diagnostics(self._attached().batch_aside())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the replay into one .safetensors file, without pickle."""
-        write_model(path, self._document())
+    def save(self, path: str | os.PathLike[str], *, policy_alone: bool = False) -> None:
+        """Write everything but the replay into one .safetensors file, without pickle.
+
+        With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
+        """
+        document = self._document()
+        if policy_alone:
+            policy = dict(self.learner.actor.state_dict())
+            document = document | {"learner": None, "policy": policy}
+        write_model(path, document)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Everything but the replay, so that training goes on exactly: what `save` writes, and the
@@ -271,7 +287,11 @@ class RecurrentSAC:
         }
 
     def _load_document(self, document: dict[str, Any]) -> None:
-        self.learner.load_state_dict(document["learner"])
+        self._policy_alone = document["learner"] is None
+        if self._policy_alone:
+            self.learner.actor.load_state_dict(document["policy"])
+        else:
+            self.learner.load_state_dict(document["learner"])
         if self.normaliser is not None:
             self.normaliser.load_state_dict(document["normaliser"])
         self.num_timesteps = document["num_timesteps"]

@@ -1,0 +1,1 @@
+"""Pictures, tables and pages from files alone: no agent, no environment and no torch in here."""
