@@ -9,6 +9,10 @@ from kalmanac.agent import Learner
 from kalmanac.agent.capture import WARM_UP, CapturedUpdate
 from kalmanac.replay import Batch, Sizes
 from tests.agent.cases import batch, both_kinds, learner
+from tests.agent.test_images import SIZES as SEEN
+from tests.agent.test_images import seen
+from tests.agent.test_masks import SIZES as MASKED
+from tests.agent.test_masks import masked_batch
 
 pytestmark = pytest.mark.gpu
 
@@ -41,3 +45,17 @@ def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(sizes: Siz
         assert not update.failed
         eager.load_state_dict(kept)
         captured.load_state_dict(kept)
+
+
+@pytest.mark.parametrize("kind", ["masks", "images"])
+def test_masks_and_images_are_captured_too(kind: str) -> None:
+    sizes = MASKED if kind == "masks" else SEEN
+    eager, captured = on_cuda(sizes), on_cuda(sizes)
+    update = CapturedUpdate(captured)
+    for i in range(WARM_UP + 4):
+        host = masked_batch(i) if kind == "masks" else seen(sizes, i)
+        data = Batch._make(None if x is None else x.cuda() for x in host)
+        truth, found = eager.update(data), update(data)
+        for name, x in truth.items():
+            torch.testing.assert_close(found[name], x, rtol=1e-3, atol=1e-4, msg=name)
+    assert not update.failed

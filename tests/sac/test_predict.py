@@ -26,9 +26,9 @@ def played(model, env, steps):
     collector = Collector(env, *codecs, replay)
     carried = [None]
 
-    def policy(observation, episode_start):
+    def policy(sight, episode_start):
         action, carried[0] = model.predict(
-            observation, state=carried[0], episode_start=episode_start, deterministic=True
+            sight.observation, state=carried[0], episode_start=episode_start, deterministic=True
         )
         return (2 * (action - LOW) / (HIGH - LOW) - 1).astype(np.float32)
 

@@ -166,6 +166,13 @@ def test_tensors_survive_in_their_places(tmp_path):
         spaces.Box(-np.inf, np.inf, (1,), np.float32),
         spaces.Discrete(5),
         spaces.Discrete(3, start=-1),
+        spaces.MultiDiscrete([2, 3], start=[1, -1]),
+        spaces.MultiDiscrete([[2, 3], [4, 5]], dtype=np.int32),
+        spaces.MultiBinary(4),
+        spaces.MultiBinary([2, 3]),
+        spaces.MultiBinary([4]),
+        spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,)))),
+        spaces.Dict({"b": spaces.Dict({"x": spaces.MultiBinary(2)}), "a": spaces.Discrete(2)}),
     ],
     ids=str,
 )
@@ -177,8 +184,8 @@ def test_spaces_survive_as_json(space):
 
 
 def test_unknown_spaces_are_refused():
-    with pytest.raises(TypeError, match="space: got MultiBinary, expected Box or Discrete"):
-        space_to_json(spaces.MultiBinary(2))
+    with pytest.raises(TypeError, match="space: got Text, expected Box, Discrete, Multi"):
+        space_to_json(spaces.Dict({"a": spaces.Text(2)}))
     with pytest.raises(ValueError, match="space: got type 'Graph'"):
         space_from_json({"type": "Graph"})
 

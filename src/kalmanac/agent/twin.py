@@ -1,5 +1,6 @@
 """The heads' multilayer perceptrons: one for the actor, two at once for the twin critic."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -11,6 +12,7 @@ from torch.autograd.function import once_differentiable
 # On a CPU, hidden layers of this many rows stay in the cache and in memory that is reused: a
 # batch of Best Arm is 16,384 rows, and in one piece it takes three times as long.
 CPU_ROWS = 1024
+CUDA_PARTS = 64
 
 
 class Perceptron(nn.Module):
@@ -120,10 +122,9 @@ class _Layers(torch.autograd.Function):
         pieces = [_Piece(x, hidden) for x, *hidden in zip(*[iter(kept)] * depth, strict=True)]
         weights, biases = layers[:depth], layers[depth:]
         first = _first_layer(weights[0], biases[0])
-        g_first = torch.zeros_like(first)
-        # transposed: with few outputs, slopeᵀ hidden takes half the time of hiddenᵀ slope
-        g_weights = [torch.zeros_like(x.mT) for x in weights[1:]]
-        g_biases = [torch.zeros_like(x) for x in biases[1:]]
+        g_first: Tensor | None = None
+        g_weights: list[Tensor | None] = [None] * (depth - 1)
+        g_biases: list[Tensor | None] = [None] * (depth - 1)
         g_parts: list[list[Tensor]] = [[] for _ in shapes]
         rows = given.flatten(1, -2)
         size = _piece_size(rows[0])
@@ -131,17 +132,16 @@ class _Layers(torch.autograd.Function):
             for i in reversed(range(depth - 1)):
                 hidden = piece.hidden[i]
                 if learns:
-                    g_weights[i].baddbmm_(slope.mT, hidden)
-                    g_biases[i] += slope.sum(1, keepdim=True)
-                before = torch.empty_like(hidden)
-                for k, weight in enumerate(weights[i + 1]):
-                    torch.mm(slope[k], weight.mT, out=before[k])
+                    # with few outputs, slopeᵀ hidden takes half the time of hiddenᵀ slope
+                    g_weights[i] = _plus_product(g_weights[i], slope, hidden)
+                    g_biases[i] = _plus(g_biases[i], slope.sum(1, keepdim=True))
+                before = _times_transposed(slope, weights[i + 1])
                 slope = torch.ops.aten.threshold_backward.grad_input(
                     before, hidden, 0, grad_input=before
                 )
             wide = slope.transpose(0, 1).flatten(1)
             if learns:
-                g_first.addmm_(piece.x.mT, wide)
+                g_first = _plus_product(g_first, piece.x[None], wide[None])
             begin = 0
             for shape, wants, found in zip(shapes, wanted, g_parts, strict=True):
                 if wants:
@@ -151,10 +151,40 @@ class _Layers(torch.autograd.Function):
             (torch.cat(found) if len(found) > 1 else found[0]).view(shape) if wants else None
             for shape, wants, found in zip(shapes, wanted, g_parts, strict=True)
         ]
-        if not learns:
+        if not learns or g_first is None:
             return None, *into, *[None] * (2 * depth)
-        g_all = _twins(g_first, len(weights[0]))
-        return None, *into, g_all[:, :-1], *(g.mT for g in g_weights), g_all[:, -1:], *g_biases
+        g_all = _twins(g_first[0], len(weights[0]))
+        turned = (None if g is None else g.mT for g in g_weights)
+        return None, *into, g_all[:, :-1], *turned, g_all[:, -1:], *g_biases
+
+
+def _plus(total: Tensor | None, x: Tensor) -> Tensor:
+    return x if total is None else total.add_(x)
+
+
+def _plus_product(total: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
+    """total + xᵀ y, for x (K, rows, n) and y (K, rows, m).
+
+    A GPU sums over many rows with a few of its processors where the result is small: there the
+    rows are cut into parts that are summed side by side.
+    """
+    if total is not None:
+        return total.baddbmm_(x.mT, y)
+    if not x.is_cuda:
+        return torch.bmm(x.mT, y)
+    parts = math.gcd(x.shape[1], CUDA_PARTS if x.shape[2] * y.shape[2] < 2**14 else CUDA_PARTS // 8)
+    left, right = (z.unflatten(1, (parts, -1)).flatten(0, 1) for z in (x, y))
+    return torch.bmm(left.mT, right).unflatten(0, (len(x), parts)).sum(1)
+
+
+def _times_transposed(x: Tensor, weights: Tensor) -> Tensor:
+    """x (K, rows, m) times weightsᵀ (K, m, n), a new tensor."""
+    if x.is_cuda:
+        return torch.bmm(x, weights.mT)
+    product = x.new_empty(*x.shape[:2], weights.shape[1])
+    for k, weight in enumerate(weights):
+        torch.mm(x[k], weight.mT, out=product[k])
+    return product
 
 
 def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from kalmanac.envs.spaces import (
     privileged_space,
 )
 from kalmanac.envs.table import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.track import Track
 
 __all__ = [
     "ABOVE",
@@ -31,6 +32,7 @@ __all__ = [
     "EnvironmentSpec",
     "ObservationCodec",
     "PrivilegedObservation",
+    "Track",
     "action_codec",
     "bayes_threshold",
     "environment",

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.track import tracks
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -47,6 +48,13 @@ ENVS: dict[str, EnvironmentSpec] = {
         normaliser=10.0,
         horizon=1000,
         evaluations={"in": {}, "out": {"sigma": (2.0, 3.0)}},
+    ),
+    "track": EnvironmentSpec(
+        name="track",
+        summary="Where is a wandering target? Noisy readings, an estimate at every step",
+        make=tracks,
+        settings={"decay": 0.95, "noise": 0.3, "horizon": 64},
+        horizon=64,
     ),
 }
 

@@ -94,6 +94,9 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         lengths=torch.full((rows,), steps + 1, device=device),
         reset=first if device.type == "cpu" else None,  # as packed rows have it
         privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
+        observed=torch.ones_like(first) if sizes.observed else None,
+        pixels=zeros(steps + 1, sizes.pixels).to(torch.uint8) if sizes.images else None,
+        action_mask=zeros(steps + 1, sizes.action) == 0 if sizes.action_mask else None,
     )
 
 
@@ -101,7 +104,8 @@ def replay_gb(experiment: Experiment, sizes: Sizes) -> float:
     """The most that the replay of the run can hold."""
     numbers = sizes.observation + sizes.privileged + 1 + (1 if sizes.discrete else sizes.action)
     kept = min(experiment.total_steps, experiment.buffer_size or experiment.total_steps)
-    return STORED_TWICE_AND_COPIED * kept * (4 * numbers + 2) / 1e9
+    flags = 2 + sizes.observed + sizes.action * sizes.action_mask
+    return STORED_TWICE_AND_COPIED * kept * (4 * numbers + flags + sizes.pixels) / 1e9
 
 
 def mean_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> float:

@@ -110,8 +110,7 @@ class Recorder(Callback):
 
         Reading waits for the device.
         """
-        learnt = [x for group in model.learner.optimiser.param_groups for x in group["params"]]
-        finite = torch.stack([x.isfinite().all() for x in learnt]).all().item()
+        finite = model.learner.optimiser.values.isfinite().all().item()
         self.diverged = self.diverged or not finite
         return not self.diverged
 

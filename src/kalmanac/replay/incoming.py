@@ -17,13 +17,18 @@ Indices = NDArray[np.int64]
 
 
 def check_sizes(sizes: Sizes) -> None:
-    """O and A are at least 1, S at least 0."""
+    """O and A are at least 1, S at least 0; O may be 0 where there are images."""
     for name, value, least in (
-        ("observation", sizes.observation, 1),
+        ("observation", sizes.observation, 0 if sizes.images else 1),
         ("action", sizes.action, 1),
         ("privileged", sizes.privileged, 0),
     ):
         whole_number(f"sizes.{name}", value, least)
+    for shape in sizes.images:
+        for value in shape:
+            whole_number("sizes.images", value, 1)
+    if sizes.action_mask and not sizes.discrete:
+        raise ValueError("sizes.action_mask: got True, expected False for continuous actions")
 
 
 def whole_number(name: str, value: int, least: int) -> None:
@@ -103,12 +108,15 @@ def actions(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> 
 
 def token(
     streams: Indices, sizes: Sizes, device: torch.device, observation: Values,
-    privileged: Values | None, observed: Values | None,
+    privileged: Values | None, observed: Values | None, pixels: Values | None = None,
+    action_mask: Values | None = None,
 ) -> dict[str, Tensor]:  # fmt: skip
     """The fields that belong to an observation. A missing reading is stored as zeros."""
     for name, value, wanted in (
         ("privileged", privileged, sizes.privileged > 0),
         ("observed", observed, sizes.observed),
+        ("pixels", pixels, bool(sizes.images)),
+        ("action_mask", action_mask, sizes.action_mask),
     ):
         if (value is not None) != wanted:
             came = "None" if value is None else "values"
@@ -122,9 +130,33 @@ def token(
         readings = readings.masked_fill(~fields["observed"][:, None], 0)
     _finite("observation", readings, streams)
     fields["observation"] = readings
+    if pixels is not None:
+        images = _exactly("pixels", pixels, (streams.size, sizes.pixels), np.uint8)
+        fields["pixels"] = torch.from_numpy(images).to(device)
+        if observed is not None:
+            fields["pixels"] = fields["pixels"].masked_fill(~fields["observed"][:, None], 0)
+    if action_mask is not None:
+        fields["action_mask"] = masks(action_mask, streams, sizes, device)
     if privileged is not None:
         fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged, device)
     return fields
+
+
+def masks(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> Tensor:
+    """Bool values (k, A) on the device, with an allowed action in every row."""
+    array = _exactly("action_mask", x, (streams.size, sizes.action), np.bool_)
+    require("action_mask", np.asarray(array.any(1)), streams, "an allowed action there")
+    return torch.from_numpy(array).to(device)
+
+
+def _exactly(name: str, x: Values, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    array = _array(name, x)
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(
+            f"{name}: got shape {array.shape} of {array.dtype}, "
+            f"expected {np.dtype(dtype)} of shape {shape}"
+        )
+    return array
 
 
 def _array(name: str, x: Values) -> NDArray[Any]:

@@ -56,12 +56,15 @@ class Replay:
 
     def begin(
         self, streams: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None,
+        observed: Values | None = None, pixels: Values | None = None,
+        action_mask: Values | None = None,
     ) -> None:  # fmt: skip
         """First observations (k, O) of new episodes of the streams (k,)."""
         at = incoming.stream_numbers(streams, self.streams)
         incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
-        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        token = incoming.token(
+            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+        )
         self._make_rows(at)
         self._storage.write(self._storage.index(at, self._episodes.head[at]), **token)
         self._episodes.begin(at)
@@ -69,7 +72,8 @@ class Replay:
     def add(
         self, streams: Values, action: Values, reward: Values, terminated: Values,
         truncated: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None,
+        observed: Values | None = None, pixels: Values | None = None,
+        action_mask: Values | None = None,
     ) -> None:  # fmt: skip
         """One transition in each of the streams (k,), with the observation it led to.
 
@@ -81,7 +85,9 @@ class Replay:
         stops = incoming.flags("truncated", truncated, at)
         actions = incoming.actions(action, at, self.sizes, self.device)
         rewards = incoming.rewards(reward, at, self.device)
-        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        token = incoming.token(
+            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+        )
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
@@ -157,13 +163,14 @@ class Replay:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the replay that `state` was taken from; what comes next comes bit for bit."""
-        for name, own in (
-            ("sizes", self.sizes._asdict()),
-            ("streams", self.streams),
-            ("capacity", self.capacity),
+        shapes = tuple(tuple(shape) for shape in state["sizes"].get("images", ()))
+        for name, came, own in (
+            ("sizes", state["sizes"] | {"images": shapes}, self.sizes._asdict()),
+            ("streams", state["streams"], self.streams),
+            ("capacity", state["capacity"], self.capacity),
         ):
-            if state[name] != own:
-                raise ValueError(f"{name}: got {state[name]}, expected {own}")
+            if came != own:
+                raise ValueError(f"{name}: got {came}, expected {own}")
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 

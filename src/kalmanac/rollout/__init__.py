@@ -2,6 +2,7 @@
 
 from kalmanac.rollout.collector import Collected, Collector
 from kalmanac.rollout.evaluation import Evaluation, PredictingModel, evaluate_policy
+from kalmanac.rollout.senses import Senses, Sight, Tells, tells
 from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams, as_vector, autoreset_mode
 
 __all__ = [
@@ -12,7 +13,11 @@ __all__ = [
     "EpisodeStreams",
     "Evaluation",
     "PredictingModel",
+    "Senses",
+    "Sight",
+    "Tells",
     "as_vector",
     "autoreset_mode",
     "evaluate_policy",
+    "tells",
 ]

@@ -58,6 +58,7 @@ class RecurrentSAC:
         true_previous_action: bool = False, previous_action: bool = True,
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
         log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
+        image_channels: tuple[int, ...] = (16, 32, 32), image_features: int = 64,
         seed: int | None = None, device: str | torch.device = "auto",
     ) -> None:  # fmt: skip
         self.settings = TrainingSettings(
@@ -74,7 +75,8 @@ class RecurrentSAC:
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
             log_std_range=log_std_range, previous_action=previous_action,
-            actor_objective=actor_objective,
+            actor_objective=actor_objective, image_channels=tuple(image_channels),
+            image_features=image_features,
         )  # fmt: skip
         self.device = choose_device(device)
         self.seed = _seed(seed)
@@ -106,6 +108,13 @@ class RecurrentSAC:
         return self._known()[0].action_space
 
     @property
+    def hears(self) -> frozenset[str]:
+        """Those arguments of `predict` that the infos of its environment feed."""
+        senses = self._known()[0].senses
+        named = {"action_masks": senses.action_mask, "observed": senses.observed}
+        return frozenset(name for name, used in named.items() if used)
+
+    @property
     def learner(self) -> Learner:
         """The networks and their optimiser."""
         return self._known()[1].learner
@@ -125,11 +134,10 @@ class RecurrentSAC:
                 "env: got one to train in, expected None: the model's file holds its policy alone"
             )
         vector = as_vector(env)
-        problem = Problem.of(vector, privileged=self.agent_settings.privileged_critic)
         if self._problem is None:
-            self._build(problem)
+            self._build(Problem.of(vector, privileged=self.agent_settings.privileged_critic))
         known, policy = self._known()
-        known.require_same(problem)
+        known.require_same(vector)
         if self._training is None:
             self._training = Training(
                 policy, self.settings, vector, known.observations, known.actions, seed=self.seed,
@@ -182,6 +190,7 @@ class RecurrentSAC:
     def predict(
         self, observation: Any, state: PolicyState | None = None,
         episode_start: ArrayLike | None = None, deterministic: bool = False,
+        action_masks: ArrayLike | None = None, observed: ArrayLike | None = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The action for an observation, or those for a batch (n, …), and the state behind them.
 
@@ -189,10 +198,12 @@ class RecurrentSAC:
             state: what the last call gave back; None at the start of episodes.
             episode_start: (n,) bool, True where the observation is the first of an episode.
             deterministic: the most likely action, or the mean one; else one drawn.
+            action_masks: (n, A), 0 where a discrete action is forbidden; None: all are allowed.
+            observed: (n,) bool, False where the reading is missing; None: none is.
         """
         problem, policy = self._known()
-        batch, single = problem.batched(observation)
-        n = len(batch)
+        sight, single = problem.shown(observation, action_masks=action_masks, observed=observed)
+        n = len(sight.observation)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -203,9 +214,8 @@ class RecurrentSAC:
             starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
-        encoded = problem.observations.encode(batch)
         action, state = policy.act(
-            encoded, state, starts, explore=not deterministic, generator=self._predicting
+            sight, state, starts, explore=not deterministic, generator=self._predicting
         )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
@@ -266,7 +276,9 @@ class RecurrentSAC:
 
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:
-            self.normaliser = Normaliser(problem.sizes.observation)
+            self.normaliser = Normaliser(
+                problem.sizes.observation, scaled=problem.observations.scaled
+            )
         learner = Learner(self.agent_settings, problem.sizes, device=self.device, seed=self.seed)
         self._problem, self._policy = problem, Policy(learner, self.normaliser)
 

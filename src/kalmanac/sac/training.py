@@ -12,7 +12,7 @@ from kalmanac.agent import Metrics
 from kalmanac.agent.capture import CapturedUpdate
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
-from kalmanac.rollout import Collected, Collector
+from kalmanac.rollout import Collected, Collector, Sight
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.settings import TrainingSettings
 
@@ -80,10 +80,11 @@ class Training:
         return self._draw(self._looking)
 
     def _attach(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
-        truth = self.policy.learner.sizes.privileged > 0
+        sizes = self.policy.learner.sizes
         self.collector = Collector(
-            env, self.observations, self.actions, self.replay, privileged=truth
-        )
+            env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
+            observed=sizes.observed, action_mask=sizes.action_mask,
+        )  # fmt: skip
         self._state: PolicyState | None = None
         words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
         env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
@@ -93,15 +94,13 @@ class Training:
         self._drawing = torch.Generator(device).manual_seed(drawing)
         self._looking = torch.Generator(device).manual_seed(looking)
 
-    def _act(
-        self, observation: NDArray[np.float32], episode_start: NDArray[np.bool_]
-    ) -> NDArray[Any]:
-        n = len(observation)
+    def _act(self, sight: Sight, episode_start: NDArray[np.bool_]) -> NDArray[Any]:
+        n = len(episode_start)
         before = self.policy.start(n) if self._state is None else self._state
-        action, state = self.policy.act(observation, before, episode_start, explore=True)
+        action, state = self.policy.act(sight, before, episode_start, explore=True)
         if self.steps_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
-            action = self.actions.sample(self._warm_up, n)
+            action = self.actions.sample(self._warm_up, n, sight.action_mask)
             state = self.policy.instead(action, state)
         self._state = state
         return action
