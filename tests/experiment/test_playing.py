@@ -1,5 +1,7 @@
 """Played episodes: the same as the agent plays elsewhere, and what went on inside it."""
 
+from typing import Any, ClassVar
+
 import gymnasium
 import numpy as np
 import pytest
@@ -106,6 +108,39 @@ def test_beliefs_are_those_of_the_agent_s_own_state():
     moved = watched.belief_mean[-1].std(0)
     weight = encoder.stack.layers[-1].out_projection.weight.detach().norm(dim=0).numpy()
     np.testing.assert_allclose(watched.influence, moved * weight, rtol=1e-4)
+
+
+class Hindered(Counts):
+    """Every other reading is missing, and at step t action t mod 3 is forbidden; 6 steps."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "observed": True, "action_mask": True}
+
+    def __init__(self):
+        super().__init__(6)
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset()
+        return observation, self.told()
+
+    def step(self, action):
+        assert action - 5 != self.steps % 3
+        *arrived, _ = super().step(action)
+        return *arrived, self.told()
+
+    def told(self):
+        allowed = np.arange(3) != self.steps % 3
+        return {"observed": self.steps % 2 == 0, "action_mask": allowed.astype(np.int8)}
+
+
+def test_missing_readings_and_forbidden_actions_are_what_they_are():
+    agent = untrained("vssm+kf", f"{__name__}:Hindered")
+    assert agent[0].hears == {"observed", "action_masks"}
+    for watched in (agree(agent, 0), play(*agent, seed=1, deterministic=False)):
+        steps = np.arange(6)
+        np.testing.assert_array_equal(watched.probability[steps, steps % 3], 0)
+        np.testing.assert_allclose(watched.probability.sum(1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(watched.gain[0, 1::2], 0)
+        assert (watched.gain[0, ::2] > 0).all()
 
 
 def test_drawn_actions_are_decided_by_the_seed():

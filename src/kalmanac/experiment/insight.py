@@ -34,15 +34,27 @@ class Insight:
         self._features: list[Tensor] = []  # what the head reads, (1, E + O) each
         self._outputs: list[Tensor] = []  # the policy's parameters, (1, P) each
         self._taken: list[Tensor] = []  # actions as the networks read them, (1, A) each
+        self._masks: list[Any] = []  # of the actions allowed, (1, A) each; None: all are
+        self._observed: list[Any] = []  # whether a reading came, (1,) each; None: it did
         self._latent: list[Tensor] = []  # (2,) each, of agents whose latent space can be drawn
+
+    @property
+    def hears(self) -> frozenset[str]:
+        """What the model wants to be told beside observations."""
+        return self.model.hears
 
     def predict(
         self, observation: Any, state: Any = None,
         episode_start: NDArray[np.bool_] | None = None, deterministic: bool = False,
+        action_masks: Any = None, observed: Any = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The model's own answer for one environment, (1, …)."""
         with self._overhearing():
-            action, after = self.model.predict(observation, state, episode_start, deterministic)
+            action, after = self.model.predict(
+                observation, state, episode_start, deterministic, action_masks, observed
+            )
+        self._masks.append(action_masks)
+        self._observed.append(observed)
         self._taken.append(after.previous_action)
         if has_latent_map(self.model):
             self._latent.append(after.encoder[0][0, -1])
@@ -74,6 +86,9 @@ class Insight:
         outputs, taken = torch.cat(self._outputs), torch.cat(self._taken)
         policy = self.actor.policy
         if not isinstance(policy, SquashedGaussian):
+            if all(mask is not None for mask in self._masks):
+                allowed = np.concatenate([self.actions.mask(mask) for mask in self._masks])
+                outputs = policy.allowing(outputs, torch.as_tensor(allowed, device=outputs.device))
             share = torch.softmax(outputs, -1)
             return {"action": taken.argmax(-1).cpu().numpy(), "probability": share.cpu().numpy()}
         mean, log_std = outputs.chunk(2, -1)
@@ -90,7 +105,10 @@ class Insight:
         encoder = self.actor.network.encoder
         if not isinstance(encoder, KalmanEncoder):
             return {}
-        seen = encoder.beliefs(torch.cat(self._embedded)[None])
+        h, observed = torch.cat(self._embedded)[None], None
+        if all(flag is not None for flag in self._observed):
+            observed = torch.as_tensor(np.stack(self._observed, 1), device=h.device)  # (1, T)
+        seen = encoder.beliefs(h, observed=observed)
         mean = seen.posterior.mean[0]  # (L, T, N)
         weight = read_out(encoder)[:, : mean.shape[-1]]  # (E, N), without variances
         found = {
