@@ -44,7 +44,6 @@ AGENT_NAMES = {
 }
 NAMED = ("env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed")
 HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {BEST_ARM: {"cost": 0.0}}
 
 
 @dataclass(frozen=True)
@@ -121,6 +120,13 @@ def family_and_task(experiment: Mapping[str, Any]) -> tuple[str, str]:
     return OTHER, env
 
 
+def _defaults(family: str, task: str) -> dict[str, Any]:
+    """Settings that a figure goes by, where a run leaves them at the environment's own value."""
+    if family == BEST_ARM:
+        return {"cost": 0.0}
+    return {"noise": DMC_NOISE[task], "action_noise": 0.0} if family == DMC else {}
+
+
 def _agent(experiment: Mapping[str, Any]) -> str:
     encoder = experiment["encoder"]
     if not experiment.get("privileged", False):
@@ -161,7 +167,7 @@ def _variants(
         for name, value in experiment["encoder_settings"].items()
         if name in told[family, agent]
     }
-    settings = {**DEFAULTS.get(family, {}), **experiment["env_settings"]}
+    settings = {**_defaults(family, task), **experiment["env_settings"]}
     settings.pop("task", None)
     groups = []
     for key in (usual, *others):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from rliable import metrics
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 Scores = Sequence[Floats]  # one array for each task, runs first
 
 RESAMPLES = 2000
@@ -49,12 +50,12 @@ def interquartile_mean(scores: Scores) -> Floats:
 
 def resamples(
     sizes: Sequence[int], rng: np.random.Generator, draws: int = RESAMPLES
-) -> list[NDArray[np.int64]]:
+) -> list[Indices]:
     """For each task, (draws, runs) indices of its runs, with replacement: strata are tasks."""
     return [rng.integers(n, size=(draws, n)) for n in sizes]
 
 
-def iqm_interval(scores: Scores, drawn: Sequence[NDArray[np.int64]]) -> Interval:
+def iqm_interval(scores: Scores, drawn: Sequence[Indices]) -> Interval:
     """The interquartile mean with its percentile interval over the drawn resamples.
 
     A resample takes whole runs, so that all points of a curve come from the same runs.
@@ -78,7 +79,7 @@ def iqm_interval(scores: Scores, drawn: Sequence[NDArray[np.int64]]) -> Interval
 
 
 def performance_profile(
-    scores: Scores, thresholds: ArrayLike, drawn: Sequence[NDArray[np.int64]]
+    scores: Scores, thresholds: ArrayLike, drawn: Sequence[Indices]
 ) -> Interval:
     """The share of all runs whose score is above each threshold (score distribution)."""
     above = [
@@ -94,14 +95,16 @@ def performance_profile(
 
 
 def improvement_probability(
-    ours: Scores, theirs: Scores, rng: np.random.Generator, draws: int = RESAMPLES
+    ours: Scores, theirs: Scores, drawn: Sequence[Indices], their_drawn: Sequence[Indices]
 ) -> Interval:
-    """P(a run of ours scores above one of theirs in the same task), the mean over tasks; ties ½."""
-    found = np.zeros(draws)
-    for x, y in zip(ours, theirs, strict=True):
+    """P(a run of ours scores above one of theirs in the same task), the mean over tasks; ties ½.
+
+    Both sides are resampled, each with its own draws.
+    """
+    found = np.zeros(len(drawn[0]))
+    for x, y, mine, its in zip(ours, theirs, drawn, their_drawn, strict=True):
         won = np.greater.outer(x, y) + 0.5 * np.equal.outer(x, y)  # (ours, theirs)
-        mine, its = (_shares(*resamples([len(z)], rng, draws)) for z in (x, y))
-        found += np.einsum("di,ij,dj->d", mine, won, its, optimize=True)
+        found += ((_shares(mine) @ won) * _shares(its)).sum(axis=1)
     pairs = [
         metrics.probability_of_improvement(x[:, None], y[:, None])
         for x, y in zip(ours, theirs, strict=True)
@@ -110,7 +113,7 @@ def improvement_probability(
     return Interval(np.asarray(np.mean(pairs)), low, high)
 
 
-def _shares(index: NDArray[np.int64]) -> Floats:
+def _shares(index: Indices) -> Floats:
     """How large a part of each resample every run is, (draws, runs)."""
     return (index[:, :, None] == np.arange(index.shape[1])).mean(axis=1)
 

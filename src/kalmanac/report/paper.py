@@ -1,0 +1,137 @@
+"""Every figure and table of the paper: what draws it, and which suite would bring its data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from kalmanac.report import best_arm_items, control_items, memory_items
+from kalmanac.report.curves_figure import Panel, draw_curves
+from kalmanac.report.drawn import BAND, Drawing, lines, looks_of, seeds, settings_of
+from kalmanac.report.groups import OTHER, Group
+
+Draw = Callable[[Sequence[Group], list[str]], Iterator[Drawing]]
+
+
+class Part(NamedTuple):
+    """One figure of an item, and what makes its data: a suite, or an evaluation after training."""
+
+    draw: Draw
+    needs: str
+
+
+class Item(NamedTuple):
+    """A figure or table of the paper."""
+
+    number: int
+    title: str
+    parts: Sequence[Part]
+
+
+def of_groups(draw: Callable[[Sequence[Group]], Iterator[Drawing]]) -> Draw:
+    """A figure that needs nothing but the groups."""
+    return lambda groups, _: draw(groups)
+
+
+def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Training curves in environments that are not the paper's."""
+    for setting in settings_of([g for g in groups if g.family == OTHER and g.main]):
+        tasks = list(dict.fromkeys(group.task for group in setting.groups))
+        shown = [
+            Panel(task, lines([g for g in setting.groups if g.task == task]), "return")
+            for task in tasks
+        ]
+        columns = min(3, max(2, len(shown)))
+        title = setting.title("Other environments: returns over the training")
+        figure = draw_curves(shown, looks_of(setting.groups), columns=columns, title=title)
+        caption = f"{BAND} {seeds(setting.groups)}."
+        yield Drawing(setting.name("curves-other"), figure, caption)
+
+
+ITEMS = (
+    Item(
+        2,
+        "Best Arm: return and length against cost",
+        [Part(of_groups(best_arm_items.returns_and_lengths), "suite best-arm")],
+    ),
+    Item(
+        3,
+        "Best Arm: heat maps of win rate and length",
+        [
+            Part(
+                best_arm_items.heatmaps,
+                "evaluations/heatmap.json in finished runs of suite best-arm, cost 0",
+            )
+        ],
+    ),
+    Item(
+        5,
+        "Noisy control: interquartile mean and profile",
+        [Part(of_groups(control_items.benchmark), "suite dmc, with Oracle")],
+    ),
+    Item(
+        6,
+        "Noisy control: ablation of the noise",
+        [Part(of_groups(control_items.noise_ablation), "suite dmc-noise, with Oracle")],
+    ),
+    Item(
+        7,
+        "POPGym: interquartile mean of MMER and profile",
+        [Part(of_groups(memory_items.benchmark), "suite popgym")],
+    ),
+    Item(
+        8,
+        "POPGym: ablation of latent size and layers",
+        [Part(of_groups(memory_items.size_ablation), "suite popgym-size")],
+    ),
+    Item(
+        9,
+        "Training curves",
+        [
+            Part(of_groups(best_arm_items.curves), "suite best-arm"),
+            Part(of_groups(control_items.curves), "suite dmc"),
+            Part(of_groups(control_items.noise_curves), "suite dmc-noise"),
+            Part(of_groups(memory_items.curves), "suite popgym"),
+            Part(of_groups(memory_items.size_curves), "suite popgym-size"),
+        ],
+    ),
+    Item(
+        10,
+        "Design of the Kalman layer",
+        [Part(of_groups(control_items.design), "suite dmc-design, with Oracle of suite dmc")],
+    ),
+    Item(
+        11,
+        "Control with noisy observations and actions",
+        [Part(of_groups(control_items.action_noise), "suite dmc-action-noise")],
+    ),
+    Item(
+        12,
+        "POPGym: final MMER of every task, and the table beside the paper's",
+        [Part(of_groups(memory_items.final_scores), "suite popgym")],
+    ),
+)
+
+
+class Missing(NamedTuple):
+    """What could not be drawn, and what would bring its data."""
+
+    number: int
+    title: str
+    needs: str
+
+
+def draw_paper(
+    groups: Sequence[Group], notices: list[str]
+) -> Iterator[tuple[Item | None, Drawing | Missing]]:
+    """Item by item, what could be drawn and what could not; at last what is not the paper's."""
+    for item in ITEMS:
+        for part in item.parts:
+            drawn = part.draw(groups, notices)
+            first = next(drawn, None)
+            if first is None:
+                yield item, Missing(item.number, item.title, part.needs)
+                continue
+            for one in chain([first], drawn):
+                yield item, one
+    for one in other_curves(groups):
+        yield None, one
