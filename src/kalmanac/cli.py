@@ -24,6 +24,9 @@ class Verb(NamedTuple):
 VERBS = {
     "train": Verb("kalmanac.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"),
     "eval": Verb("kalmanac.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"),
+    "report": Verb(
+        "kalmanac.report.command", "figures, tables and a page from all runs: kalmanac report runs"
+    ),
     "doctor": Verb("kalmanac.doctor", "what is installed here, and a self-test of every scan"),
     "demo": Verb("kalmanac.demo", "train three agents on a shortened bandit, and draw them"),
 }

@@ -38,8 +38,6 @@ STYLE = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "lines.linewidth": 1.5,
-    "pdf.fonttype": 42,  # letters, not shapes: the text of a PDF can be searched
-    "svg.hashsalt": "kalmanac",
 }
 DOTS_PER_INCH = 110
 

@@ -20,9 +20,9 @@ class Part(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A figure or table of the paper."""
+    """A figure or table of the paper; without a number, one that is not the paper's."""
 
-    number: int
+    number: int | None
     title: str
     parts: Sequence[Part]
 
@@ -109,7 +109,11 @@ ITEMS = (
         "POPGym: final MMER of every task, and the table beside the paper's",
         [Part(of_groups(memory_items.final_scores), "suite popgym")],
     ),
+    Item(None, "Other environments: training curves", [Part(of_groups(other_curves), "")]),
 )
+
+
+PARTS = tuple((item, part) for item in ITEMS for part in item.parts)
 
 
 class Missing(NamedTuple):
@@ -120,18 +124,15 @@ class Missing(NamedTuple):
     needs: str
 
 
-def draw_paper(
-    groups: Sequence[Group], notices: list[str]
-) -> Iterator[tuple[Item | None, Drawing | Missing]]:
-    """Item by item, what could be drawn and what could not; at last what is not the paper's."""
-    for item in ITEMS:
-        for part in item.parts:
-            drawn = part.draw(groups, notices)
-            first = next(drawn, None)
-            if first is None:
-                yield item, Missing(item.number, item.title, part.needs)
-                continue
-            for one in chain([first], drawn):
-                yield item, one
-    for one in other_curves(groups):
-        yield None, one
+def draw_part(
+    which: int, groups: Sequence[Group], notices: list[str]
+) -> Iterator[tuple[int | None, str, Drawing | Missing]]:
+    """The drawings of one of PARTS with the item's number and title, or that it is missing."""
+    item, part = PARTS[which]
+    drawn = part.draw(groups, notices)
+    first = next(drawn, None)
+    if first is not None:
+        for one in chain([first], drawn):
+            yield item.number, item.title, one
+    elif item.number is not None:
+        yield item.number, item.title, Missing(item.number, item.title, part.needs)

@@ -1,9 +1,10 @@
 """Means, interquartile means, performance profiles and their intervals (Agarwal et al., 2021).
 
-Scores come as one array for each task, runs first: (runs,) or (runs, points in time). Point
-estimates are rliable's own. Its bootstrap draws from NumPy's global generator and calls Python for
-every resample, so the resampling is written here, with the generator passed in and all resamples at
-once; it is the same stratified percentile bootstrap, and tasks may have different numbers of runs.
+Scores come as one array for each task, runs first: (runs,) or (runs, points in time). The
+interquartile mean is rliable's own. Its bootstrap draws from NumPy's global generator and calls
+Python for every resample, so the resampling is written here, with the draws passed in and all
+resamples at once: the same stratified percentile bootstrap, equal to rliable's for the same draws;
+tasks may have different numbers of runs.
 """
 
 from collections.abc import Sequence
@@ -101,16 +102,13 @@ def improvement_probability(
 
     Both sides are resampled, each with its own draws.
     """
-    found = np.zeros(len(drawn[0]))
+    found, point = np.zeros(len(drawn[0])), 0.0
     for x, y, mine, its in zip(ours, theirs, drawn, their_drawn, strict=True):
         won = np.greater.outer(x, y) + 0.5 * np.equal.outer(x, y)  # (ours, theirs)
         found += ((_shares(mine) @ won) * _shares(its)).sum(axis=1)
-    pairs = [
-        metrics.probability_of_improvement(x[:, None], y[:, None])
-        for x, y in zip(ours, theirs, strict=True)
-    ]
+        point += float(won.mean())  # Mann and Whitney's U, divided by the number of pairs
     low, high = _bounds(found / len(ours))
-    return Interval(np.asarray(np.mean(pairs)), low, high)
+    return Interval(np.asarray(point / len(ours)), low, high)
 
 
 def _shares(index: Indices) -> Floats:

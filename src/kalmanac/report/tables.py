@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Table:
 
     def markdown(self) -> str:
         """For readers of plain text."""
-        body = [self.head, *self.rows]
+        body = [[text.replace("\n", "; ") for text in row] for row in (self.head, *self.rows)]
         wide = [max(map(len, column)) for column in zip(*body, strict=True)]
         lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
         lines.insert(1, "|" + "|".join("-" * (n + 2) for n in wide) + "|")
@@ -81,7 +82,9 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
             found.append(improvement_table(name, title, scores, notes))
     popgym = [group for group in groups if group.family == POPGYM and group.main]
     settings = settings_of(popgym) or [Setting("", (), [])]
-    return found + [popgym_comparison(setting) for setting in settings]
+    for setting in settings:
+        found += [popgym_matrix(setting), popgym_comparison(setting)]
+    return found
 
 
 def score_table(groups: Sequence[Group]) -> Table:
@@ -138,22 +141,41 @@ def improvement_table(
     name: str, title: str, scores: dict[str, list[Floats]], notes: tuple[str, ...]
 ) -> Table:
     """P(row scores above column), with its interval."""
-    rows = []
     drawn = {agent: _drawn(found, i) for i, (agent, found) in enumerate(scores.items())}
-    for agent, ours in scores.items():
-        cells = []
-        for other, theirs in scores.items():
-            if other == agent:
-                cells.append("–")
-                continue
-            point, low, high = improvement_probability(ours, theirs, drawn[agent], drawn[other])
-            cells.append(f"{point:.2f} [{low:.2f}, {high:.2f}]")
-        rows.append((agent_name(agent), *cells))
+    cells: dict[tuple[str, str], str] = {}
+    for mine, its in combinations(scores, 2):
+        point, low, high = improvement_probability(
+            scores[mine], scores[its], drawn[mine], drawn[its]
+        )
+        cells[mine, its] = f"{point:.2f} [{low:.2f}, {high:.2f}]"
+        cells[its, mine] = f"{1 - point:.2f} [{1 - high:.2f}, {1 - low:.2f}]"
+    rows = [(agent_name(a), *(cells.get((a, b), "–") for b in scores)) for a in scores]
     head = ("P(row > column)", *(agent_name(agent) for agent in scores))
     told = "Probability that a run of the row scores above one of the column in the same task."
     return Table(
         f"{name}-improvement", f"{title}: probability of improvement", head, rows, (*notes, told)
     )
+
+
+def popgym_matrix(setting: Setting) -> Table:
+    """The paper's arrangement: in each cell our MMER, the paper's, and the difference."""
+    printed = popgym_table()
+    ours = {(group.task, group.agent): group for group in setting.groups}
+    rows = []
+    for agent in printed.scores[POPGYM_TASKS[0]]:
+        cells = []
+        for task in POPGYM_TASKS:
+            row, group = printed.scores[task][agent], ours.get((task, agent))
+            cell = f"paper {row.mean:.3f} ± {row.error:.3f}"
+            if group is not None:
+                difference = float(best(group).mean()) - row.mean
+                cell = f"{_pair(best(group))}\n{cell}\ndifference {difference:+.3f}"
+            cells.append(cell)
+        name = "Best POPGym" if agent == BEST else agent_name(agent)
+        rows.append((name + (f" ({setting.label})" if setting.label else ""), *cells))
+    notes = (MAMBA, f"The paper's numbers: {printed.what}. Source: {printed.source}.")
+    title = setting.title("POPGym: MMER beside the paper's")
+    return Table(setting.name("popgym-table"), title, ("", *POPGYM_TASKS), rows, notes)
 
 
 def popgym_comparison(setting: Setting) -> Table:
@@ -187,8 +209,8 @@ def popgym_comparison(setting: Setting) -> Table:
         "task", "agent", "MMER", "last return", "seeds", "paper's MMER", "difference",
         "in standard errors", "best POPGym",
     )  # fmt: skip
-    notes = (MAMBA, f"The paper's numbers: {printed.what}. Source: {printed.source}.")
-    title = setting.title("POPGym beside the paper's numbers")
+    notes = ("In standard errors: the difference by that of both numbers together.",)
+    title = setting.title("POPGym beside the paper's numbers, row by row")
     return Table(setting.name("popgym-scores"), title, head, rows, notes)
 
 
