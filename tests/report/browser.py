@@ -1,4 +1,4 @@
-"""The system's own Chromium without a window, driven through its debugging pipe: no driver needed."""
+"""The system's own Chromium without a window, driven through its debugging pipe."""
 
 import base64
 import json
