@@ -24,6 +24,8 @@ class Verb(NamedTuple):
 VERBS = {
     "train": Verb("kalmanac.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"),
     "eval": Verb("kalmanac.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"),
+    "watch": Verb("kalmanac.watch", "see an agent play: pictures and an animation of episodes"),
+    "runs": Verb("kalmanac.runs", "list the runs in a folder, and how far they have come"),
     "report": Verb(
         "kalmanac.report.command", "figures, tables and a page from all runs: kalmanac report runs"
     ),

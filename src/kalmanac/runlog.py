@@ -310,6 +310,15 @@ def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
     return steps, [math.nan if value is None else float(value) for _, value in found]
 
 
+def duration(seconds: float) -> str:
+    """A length of time in the largest unit that suits it."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def _read_rows(file: Path) -> list[Row]:
     """A last line without its end is what a killed run leaves: it is not read."""
     if not file.is_file():

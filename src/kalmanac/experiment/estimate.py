@@ -13,9 +13,9 @@ from kalmanac.agent import Learner, Metrics
 from kalmanac.agent.capture import WARM_UP, CapturedUpdate
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.progress import duration
 from kalmanac.experiment.recording import memory_gb
 from kalmanac.replay import Batch, Sizes
+from kalmanac.runlog import duration
 
 STORED_TWICE_AND_COPIED = 3  # the replay doubles: at most twice what it needs, plus the old half
 

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from kalmanac.rollout import Episode
+from kalmanac.runlog import duration
 from kalmanac.sac import Callback, RecurrentSAC
 
 RECENT = 100  # episodes in the means, as SB3 counts them
@@ -101,15 +102,6 @@ class Progress(Callback):
             left = max(self.total - steps_now, 0) * seconds / (steps_now - steps)
             parts.append(f"{duration(left)} left")
         return "  ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """A length of time in the largest unit that suits it."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def evaluation_line(values: Mapping[str, float]) -> str:

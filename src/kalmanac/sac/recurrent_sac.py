@@ -86,6 +86,7 @@ class RecurrentSAC:
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
+        self._policy_alone = False  # loaded without critic and optimiser
         if env is not None:
             self.set_env(env)
 
@@ -119,6 +120,10 @@ class RecurrentSAC:
 
         Episodes under way end as truncated. The number of environments may change.
         """
+        if self._policy_alone:
+            raise ValueError(
+                "env: got one to train in, expected None: the model's file holds its policy alone"
+            )
         vector = as_vector(env)
         problem = Problem.of(vector, privileged=self.agent_settings.privileged_critic)
         if self._problem is None:
@@ -214,8 +219,11 @@ class RecurrentSAC:
         """A closer look at the agent on a batch of its replay; changes nothing."""
         return self.learner.diagnostics(self._attached().batch_aside())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the replay into one .safetensors file, without pickle."""
+    def save(self, path: str | os.PathLike[str], *, policy_alone: bool = False) -> None:
+        """Write everything but the replay into one .safetensors file, without pickle.
+
+        With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
+        """
         problem, policy = self._known()
         config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
         config.pop("context")
@@ -225,7 +233,8 @@ class RecurrentSAC:
             "num_timesteps": self.num_timesteps,
             "num_updates": self.num_updates,
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
-            "learner": policy.learner.state_dict(),
+            "learner": None if policy_alone else policy.learner.state_dict(),
+            "policy": dict(policy.learner.actor.state_dict()) if policy_alone else None,
         }
         write_model(path, document)
 
@@ -238,7 +247,11 @@ class RecurrentSAC:
         document = read_model(path)
         model = cls(**document["config"], device=device)
         model._build(Problem.from_json(document["spaces"]))
-        model.learner.load_state_dict(document["learner"])
+        model._policy_alone = document["learner"] is None
+        if model._policy_alone:
+            model.learner.actor.load_state_dict(document["policy"])
+        else:
+            model.learner.load_state_dict(document["learner"])
         if model.normaliser is not None:
             model.normaliser.load_state_dict(document["normaliser"])
         model.num_timesteps = document["num_timesteps"]
