@@ -10,6 +10,8 @@
     events/             the same numbers for TensorBoard, unless switched off
     evaluations/        what a trained agent did afterwards, for reports to draw:
       heatmap.json        Best Arm over a grid of bandits (`Heatmap`; paper, figure 4)
+      *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
+                          RUN/evaluations` leaves them (paper, figures 2 and 5)
 
 Reading needs neither torch nor TensorBoard.
 """
@@ -34,7 +36,8 @@ from kalmanac import __version__
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 EVENTS = "events"
-HEATMAP = "evaluations/heatmap.json"
+EVALUATIONS = "evaluations"
+HEATMAP = f"{EVALUATIONS}/heatmap.json"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
 WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS)
 
@@ -151,6 +154,8 @@ class RunFolder:
         for name in (METRICS, TIMING, SUMMARY, *MODELS.values(), HEATMAP):
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
+            file.unlink()
+        for file in (self.path / EVALUATIONS).glob("*.npz"):  # of an agent that is no more
             file.unlink()
 
 

@@ -22,19 +22,21 @@ HEIGHT = {  # how well a made-up agent does, of 1
 def write_run(
     folder: Path, experiment: Experiment, *, height: float | None = None, low: float = 0.0,
     high: float = 1.0, until: float = 1.0, rows_between: int = 0,
-    more: Mapping[str, float] | None = None,
+    also: Mapping[str, Any] | None = None,
 ) -> Path:  # fmt: skip
     """A run whose return climbs from `low` towards a share of `high`, noisily.
 
     Args:
         until: the share of the steps after which it was interrupted.
         rows_between: rows of training metrics between two evaluations.
+        also: settings beside those of the experiment.
     """
     rng = np.random.default_rng([experiment.seed, len(folder.name)])
     top = low + (high - low) * (HEIGHT[experiment.agent] if height is None else height)
     total = int(experiment.total_steps * until)
     end = 0
-    with RunFolder(folder, experiment.to_data(), events=False) as run:
+    data = experiment.to_data() | dict(also or {})
+    with RunFolder(folder, data, events=False) as run:
         for number in range(1, total // experiment.eval_every + 1):
             step = end = number * experiment.eval_every
             for between in range(rows_between):
@@ -51,7 +53,7 @@ def write_run(
                 values[f"eval/{place}/normalized"] = reward / 10
                 values[f"eval/{place}/length"] = 5 + 60 * share + 5 * rng.random()
                 values[f"eval/{place}/win_rate"] = 0.5 + 0.4 * share
-            run.log(step, values | dict(more or {}))
+            run.log(step, values)
             run.log_time(step, {"time/elapsed": step / 1000})
         run.summarize(status="finished" if until == 1.0 else "interrupted", step=end)
     return folder
@@ -91,22 +93,23 @@ def write_best_arm(
 
 def write_dmc(
     root: Path, *, tasks: Iterable[str] = tuple(DMC_NOISE)[:9], agents: Iterable[str] = AGENTS,
-    seeds: Iterable[int] = range(2), settings: Mapping[str, Any] | None = None,
+    seeds: Iterable[int] = range(2), level: float = 1.0, action_noise: float = 0.0,
     encoder_settings: Mapping[str, Any] | None = None, **how: Any,
 ) -> list[Path]:  # fmt: skip
-    """Noisy DeepMind Control, evaluated ten times; `settings` of the environment."""
+    """Noisy DeepMind Control, evaluated ten times; `level` multiplies the noise."""
     written = []
     for task in tasks:
         for agent in agents:
             for seed in seeds:
                 what = Experiment(env=f"dmc/{task}", eval_every=100_000, seed=seed).changed(
                     {
-                        "env_settings": dict(settings or {}),
                         "encoder": agent,
                         "encoder_settings": dict(encoder_settings or {}),
                     }
                 )
-                written.append(write_run(root / folder_name(what), what, high=1000.0, **how))
+                noise = {"noise": DMC_NOISE[task] * level, "action_noise": action_noise}
+                at = root / f"{folder_name(what)}-{level}-{action_noise}"
+                written.append(write_run(at, what, high=1000.0, also=noise, **how))
     return written
 
 
@@ -120,9 +123,9 @@ def write_popgym(
     for task in tasks:
         for agent in agents:
             for seed in seeds:
-                what = Experiment(
-                    env=f"popgym-{task}-v0", eval_every=eval_every, seed=seed
-                ).changed({"encoder": agent, "encoder_settings": dict(encoder_settings or {})})
+                what = Experiment(env=f"popgym/{task}", eval_every=eval_every, seed=seed).changed(
+                    {"encoder": agent, "encoder_settings": dict(encoder_settings or {})}
+                )
                 at = root / folder_name(what)
                 written.append(write_run(at, what, low=-1.0, high=1.0, **how))
     return written

@@ -1,5 +1,6 @@
 """How all figures look: colours, sizes, legends, and the two files that each one becomes."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,8 @@ def panels(
     """
     wide = left + columns * width + (columns - 1) * gap[0] + right
     below = 0.5 + (0.1 + 0.2 * -(-len(names) // _legend_columns(names, wide)) if names else 0.0)
-    above = 0.3 + (0.3 if title else 0.0)
+    title = textwrap.fill(title, max(20, int((wide - 0.2) / 0.088)))
+    above = 0.3 + (0.15 + 0.17 * (1 + title.count("\n")) if title else 0.0)
     high = above + rows * height + (rows - 1) * gap[1] + below
     figure = Figure(figsize=(wide, high))
     axes = figure.subplots(

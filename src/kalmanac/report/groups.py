@@ -42,7 +42,21 @@ AGENT_NAMES = {
     "oracle": "Oracle",
     "memoryless": "Memoryless",
 }
-NAMED = ("env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed")
+# Settings of a run that change its task, with the value that changes nothing.
+CORRUPTION: Mapping[str, Any] = {
+    "noise": 0.0,
+    "action_noise": 0.0,
+    "dropout": 0.0,
+    "dropout_burst": None,
+    "dropout_told": True,
+    "delay": 0,
+    "frame_repeat": 1,
+}
+NAMED = (
+    "env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed",
+    *CORRUPTION,
+)  # fmt: skip
+NO_CONDITION = ("task", "truth")  # settings of an environment that do not change its task
 HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
 
 
@@ -120,11 +134,16 @@ def family_and_task(experiment: Mapping[str, Any]) -> tuple[str, str]:
     return OTHER, env
 
 
-def _defaults(family: str, task: str) -> dict[str, Any]:
-    """Settings that a figure goes by, where a run leaves them at the environment's own value."""
-    if family == BEST_ARM:
-        return {"cost": 0.0}
-    return {"noise": DMC_NOISE[task], "action_noise": 0.0} if family == DMC else {}
+def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Settings of the environment, and how it is corrupted; what figures go by is always there."""
+    told = {
+        name: experiment[name]
+        for name, usual in CORRUPTION.items()
+        if experiment.get(name, usual) != usual
+    }
+    always = {BEST_ARM: {"cost": 0.0}, DMC: {"noise": 0.0, "action_noise": 0.0}}.get(family, {})
+    settings = {**always, **experiment["env_settings"], **told}
+    return tuple(sorted((k, _plain(v)) for k, v in settings.items() if k not in NO_CONDITION))
 
 
 def _agent(experiment: Mapping[str, Any]) -> str:
@@ -167,8 +186,6 @@ def _variants(
         for name, value in experiment["encoder_settings"].items()
         if name in told[family, agent]
     }
-    settings = {**_defaults(family, task), **experiment["env_settings"]}
-    settings.pop("task", None)
     groups = []
     for key in (usual, *others):
         base, mine = json.loads(usual), json.loads(key)
@@ -177,7 +194,7 @@ def _variants(
             Group(
                 family=family,
                 task=task,
-                conditions=tuple(sorted((k, _plain(v)) for k, v in settings.items())),
+                conditions=_conditions(family, experiment),
                 label=experiment.get("label", ""),
                 agent=agent,
                 variant=", ".join(_said(*item) for item in {**own, **other}.items()),

@@ -61,7 +61,8 @@ def draw(
                 made.append(one)
             else:
                 save(one.figure, folder, one.name)
-                made.append(Shown(number, title, one.name, one.caption))
+                heading = " ".join(one.figure.get_suptitle().split()) or title
+                made.append(Shown(number, heading, one.name, one.caption))
     return made, notices
 
 
@@ -79,6 +80,6 @@ def _work(
         drawn = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
         tables = make_tables(groups)
     made = [one for some, _ in drawn for one in some]
-    notices += [text for _, some in drawn for text in some]
+    notices += dict.fromkeys(text for _, some in drawn for text in some)
     figures = [one for one in made if isinstance(one, Shown)]
     return figures, [one for one in made if isinstance(one, Missing)], tables

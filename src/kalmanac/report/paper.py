@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from kalmanac.report import best_arm_items, control_items, memory_items
+from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
 from kalmanac.report.curves_figure import Panel, draw_curves
 from kalmanac.report.drawn import BAND, Drawing, lines, looks_of, seeds, settings_of
 from kalmanac.report.groups import OTHER, Group
@@ -47,7 +47,13 @@ def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
         yield Drawing(setting.name("curves-other"), figure, caption)
 
 
+PLAYED = "episodes in finished runs: kalmanac watch RUN --out RUN/evaluations"
 ITEMS = (
+    Item(
+        1,
+        "Best Arm: example episodes with the Bayes posterior",
+        [Part(episode_items.examples, f"{PLAYED}, suite best-arm")],
+    ),
     Item(
         2,
         "Best Arm: return and length against cost",
@@ -60,6 +66,16 @@ ITEMS = (
             Part(
                 best_arm_items.heatmaps,
                 "evaluations/heatmap.json in finished runs of suite best-arm, cost 0",
+            )
+        ],
+    ),
+    Item(
+        4,
+        "Best Arm: rollouts in a latent space of two channels",
+        [
+            Part(
+                episode_items.latent_rollouts,
+                f"{PLAYED} --latent, agents with d_state=2 such as suite best-arm-latent trains",
             )
         ],
     ),
