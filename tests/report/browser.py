@@ -72,7 +72,7 @@ class Browser:
 
     def wait(self, condition: str, seconds: float = 20) -> None:
         end = time.monotonic() + seconds
-        while not self.value(condition):
+        while not self.value(f"!!({condition})"):
             assert time.monotonic() < end, f"not so within {seconds} s: {condition}"
             time.sleep(0.05)
 

@@ -1,10 +1,12 @@
 """The paper's figures of Best Arm Identification (section 5.1, appendix on its curves)."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from kalmanac.envs.bayes import Ceiling, bayes_threshold
+from kalmanac.envs.best_arm_rules import Rules
 from kalmanac.envs.table import ENVS
 from kalmanac.report.curves_figure import Panel, draw_curves
 from kalmanac.report.drawn import BAND, Drawing, Setting, lines, looks_of, seeds, settings_of
@@ -42,7 +44,7 @@ def returns_and_lengths(groups: Sequence[Group]) -> Iterator[Drawing]:
                             "cost of asking",
                             said,
                             name == LENGTH,
-                            {cost: _reference(setting, cost, place)[name] for cost in costs},
+                            _references(setting, costs, place, name),
                         )
                     )
         if not shown:
@@ -125,11 +127,18 @@ def _last_points(groups: Sequence[Group], key: str) -> dict[str, dict[float, tup
     return points
 
 
-def _reference(setting: Setting, cost: float, place: str) -> dict[str, float]:
-    """What the best threshold reaches in this very task."""
+def _references(
+    setting: Setting, costs: Sequence[float], place: str, name: str
+) -> dict[float, float]:
+    """What the best threshold reaches in this very task; nothing where samples are corrupted."""
     changes: dict[str, Any] = {**dict(setting.conditions), **ENVS[BEST_ARM].evaluations[place]}
-    best = _threshold(cost, tuple(sorted(changes.items())))
-    return {NORMALIZED: best.normalised_return, LENGTH: best.length}
+    if not changes.keys() <= {entry.name for entry in fields(Rules)}:
+        return {}
+    found = {cost: _threshold(cost, tuple(sorted(changes.items()))) for cost in costs}
+    return {
+        cost: best.normalised_return if name == NORMALIZED else best.length
+        for cost, best in found.items()
+    }
 
 
 @cache

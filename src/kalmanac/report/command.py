@@ -25,11 +25,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         import kalmanac.report.making as making
     except ModuleNotFoundError as error:
-        if error.name not in LIBRARIES:
+        library = (error.name or "").partition(".")[0]
+        if library not in LIBRARIES:
             raise
-        print(
-            f"kalmanac report: needs {error.name}: pip install 'kalmanac[report]'", file=sys.stderr
-        )
+        print(f"kalmanac report: needs {library}: pip install 'kalmanac[report]'", file=sys.stderr)
         return 1
     try:
         made = making.make_report(options.folder, out)

@@ -73,6 +73,8 @@ def draw_examples(episodes: Sequence[PlayedEpisode], title: str) -> Figure:
                        f"σ = {episode.about.sigma:.2g}\n{ending}")  # fmt: skip
         axis.set_xlabel("step")
         axis.xaxis.get_major_locator().set_params(integer=True)
+    for axis in axes.flat[1:]:
+        axis.set_ylabel("")
     figure.legend(
         *axes.flat[0].get_legend_handles_labels(), loc="lower center", ncols=3, borderaxespad=0.2
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kalmanac.report.published import popgym_table
-from kalmanac.report.runs import Run
+from kalmanac.report.runs import NEUTRAL, Run
 
 BEST_ARM, DMC, POPGYM, OTHER = "best-arm", "dmc", "popgym", "other"
 
@@ -42,19 +42,9 @@ AGENT_NAMES = {
     "oracle": "Oracle",
     "memoryless": "Memoryless",
 }
-# Settings of a run that change its task, with the value that changes nothing.
-CORRUPTION: Mapping[str, Any] = {
-    "noise": 0.0,
-    "action_noise": 0.0,
-    "dropout": 0.0,
-    "dropout_burst": None,
-    "dropout_told": True,
-    "delay": 0,
-    "frame_repeat": 1,
-}
 NAMED = (
     "env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed",
-    *CORRUPTION,
+    *NEUTRAL,
 )  # fmt: skip
 NO_CONDITION = ("task", "truth")  # settings of an environment that do not change its task
 HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
@@ -138,7 +128,7 @@ def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, 
     """Settings of the environment, and how it is corrupted; what figures go by is always there."""
     told = {
         name: experiment[name]
-        for name, usual in CORRUPTION.items()
+        for name, usual in NEUTRAL.items()
         if experiment.get(name, usual) != usual
     }
     always = {BEST_ARM: {"cost": 0.0}, DMC: {"noise": 0.0, "action_noise": 0.0}}.get(family, {})

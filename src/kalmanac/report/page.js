@@ -34,6 +34,7 @@ function fillTasks() {
   const family = byId("family").value;
   const here = data.groups.filter((group) => family === ALL || group.family === family);
   options(byId("task"), [ALL, ...unique(here.map((group) => group.task))]);
+  byId("task").value = ALL;
   fillMetrics();
 }
 

@@ -157,8 +157,9 @@ def _counts(groups: Sequence[Group], runs: Sequence[Run]) -> str:
     tasks = len({group.task_title for group in groups})
     agents = len({group.agent_title for group in groups})
     unfinished = sum(not run.finished for run in runs)
-    told = f"{len(runs):,} runs · {tasks} tasks · {agents} agents"
-    return told + (f" · {unfinished} runs not finished" if unfinished else "")
+    told = [(len(runs), "run"), (tasks, "task"), (agents, "agent")]
+    words = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in told]
+    return " · ".join([*words, *([f"{unfinished:,} not finished"] if unfinished else [])])
 
 
 def _contents(notices: Sequence[str], missing: Sequence[Missing]) -> str:

@@ -28,6 +28,17 @@ NEEDED = {
     "env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict, "seed": int,
     "total_steps": int, "eval_every": int,
 }  # fmt: skip
+# Settings that change a run's task, each with the value that changes nothing: that of runs from
+# before it existed.
+NEUTRAL: Mapping[str, Any] = {
+    "noise": 0.0,
+    "action_noise": 0.0,
+    "dropout": 0.0,
+    "dropout_burst": None,
+    "dropout_told": True,
+    "delay": 0,
+    "frame_repeat": 1,
+}
 SHOWN_AT_MOST = 5  # names of files that belong to no run
 UNKNOWN = "unknown"
 
@@ -181,20 +192,21 @@ def _versions(runs: list[Run]) -> list[str]:
 
 
 def _same_settings(runs: list[Run], notices: list[str]) -> list[Run]:
-    """Give every run all settings: one that another version did not know takes the usual value."""
-    names = dict.fromkeys(name for run in runs for name in run.experiment)
-    filled = [dict(run.experiment) for run in runs]
-    for name in names:
-        known = [run.experiment[name] for run in runs if name in run.experiment]
-        if len(known) == len(runs):
-            continue
-        usual, _ = Counter(json.dumps(x, sort_keys=True) for x in known).most_common(1)[0]
-        notices.append(
-            f"{len(runs) - len(known)} of {len(runs)} runs do not say {name} (another version "
-            f"wrote them): taken as {usual}, as in most others"
-        )
-        for data in filled:
-            data.setdefault(name, json.loads(usual))
+    """A setting that another version did not know takes the value usual in that environment."""
+    filled = [{**NEUTRAL, **run.experiment} for run in runs]
+    for env in dict.fromkeys(data["env"] for data in filled):
+        here = [data for data in filled if data["env"] == env]
+        for name in dict.fromkeys(name for data in here for name in data):
+            known = [json.dumps(data[name], sort_keys=True) for data in here if name in data]
+            if len(known) == len(here):
+                continue
+            usual, _ = Counter(known).most_common(1)[0]
+            notices.append(
+                f"{env}: {len(here) - len(known)} of {len(here)} runs do not say {name} (another "
+                f"version wrote them): taken as {usual}, as in most others"
+            )
+            for data in here:
+                data.setdefault(name, json.loads(usual))
     return [
         Run(**{**vars(run), "experiment": data}) for run, data in zip(runs, filled, strict=True)
     ]
