@@ -1,8 +1,11 @@
+import json
+
 import pytest
 
 from kalmanac.experiment import Experiment
 from kalmanac.report.groups import BEST_ARM, DMC, OTHER, POPGYM, family_and_task, make_groups
 from kalmanac.report.runs import read_runs
+from kalmanac.runlog import EXPERIMENT
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_dmc, write_popgym, write_run
 
@@ -69,6 +72,16 @@ def test_runs_trained_otherwise_are_kept_apart_and_named(tmp_path):
     assert not other.main
     (notice,) = notices
     assert "1 runs of vSSM+KF with actor_objective=cross-entropy are kept apart" in notice
+
+
+def test_a_setting_that_another_version_does_not_say_parts_runs(tmp_path):
+    runs = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=range(3), changes=FEW)
+    data = json.loads((runs[2] / EXPERIMENT).read_text())
+    del data["tau"]
+    (runs[2] / EXPERIMENT).write_text(json.dumps(data))
+    usual, other = groups_in(tmp_path)
+    assert (usual.variant, len(usual.runs)) == ("", 2)
+    assert (other.variant, len(other.runs)) == ("tau=not said", 1)
 
 
 def test_what_is_written_does_not_part_runs(tmp_path):

@@ -11,8 +11,8 @@ from kalmanac.report.groups import make_groups
 from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
 from kalmanac.report.scores import last, oracle_scale
-from kalmanac.runlog import HEATMAP
-from tests.report.synthetic import write_best_arm, write_run
+from kalmanac.runlog import HEATMAP, read_heatmap
+from tests.report.synthetic import leave_heatmap, write_best_arm, write_run
 
 
 def draw_all(groups):
@@ -87,9 +87,18 @@ def test_without_oracle_control_is_not_summed_up(all_groups):
     assert list(control_items.benchmark([g for g in all_groups if g.agent != "oracle"])) == []
 
 
-def test_a_broken_heat_map_is_named_and_the_others_are_drawn(tmp_path):
-    from tests.report.synthetic import leave_heatmap
+def test_heat_maps_name_their_agents_and_hold_the_means(all_groups):
+    drawing = next(best_arm_items.heatmaps(all_groups, []))
+    axes = drawing.figure.axes
+    assert [axis.get_title() for axis in axes[:4]] == ["vSSM+KF", "Oracle", "", ""]
+    heatmap = read_heatmap(next(g for g in all_groups if g.agent == "oracle").runs[0].folder)
+    np.testing.assert_allclose(axes[1].collections[0].get_array(), heatmap.win_rate)
+    np.testing.assert_allclose(axes[3].collections[0].get_array(), heatmap.length)
+    red = [line for line in axes[0].lines if line.get_color() == "red"]
+    assert [line.get_xdata()[0] for line in red] == [2.0]
 
+
+def test_a_broken_heat_map_is_named_and_the_others_are_drawn(tmp_path):
     first, second = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=range(2))
     leave_heatmap(first, size=3)
     leave_heatmap(second, size=3)

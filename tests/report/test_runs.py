@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from kalmanac.report.runs import read_runs
+from kalmanac.experiment import Experiment
+from kalmanac.report.runs import EARLIER, read_runs
 from kalmanac.runlog import EXPERIMENT, METRICS, PROVENANCE, RunFolder
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run
@@ -96,14 +97,29 @@ def test_two_versions_are_named(tmp_path, runs):
     assert _one(notices, r"runs of 2 versions of kalmanac .* 0\.0\.7 \(1 runs\)")
 
 
-def test_a_setting_that_an_older_version_did_not_know_takes_the_usual_value(tmp_path, runs):
-    file = runs[0] / EXPERIMENT
-    data = json.loads(file.read_text())
-    del data["actor_objective"]
-    file.write_text(json.dumps(data))
+def forget(run, name):
+    """As if a version had written it that did not know the setting."""
+    data = json.loads((run / EXPERIMENT).read_text())
+    del data[name]
+    (run / EXPERIMENT).write_text(json.dumps(data))
+
+
+def test_what_older_runs_did_is_known_where_the_setting_came_later(tmp_path, runs):
+    forget(runs[0], "actor_objective")
     found, notices = read_runs(tmp_path)
     assert {run.experiment["actor_objective"] for run in found} == {"value"}
-    assert _one(notices, '1 of 2 runs do not say actor_objective .* taken as "value"')
+    assert {run.experiment["noise"] for run in found} == {0.0}
+    assert notices == []
+
+
+def test_a_setting_that_stays_unsaid_is_named(tmp_path, runs):
+    forget(runs[0], "tau")
+    assert _one(read_runs(tmp_path)[1], r"best-arm: 1 of 2 runs do not say tau .* kept apart")
+
+
+def test_settings_that_came_later_default_to_what_was_done_before():
+    for name, value in EARLIER.items():
+        assert getattr(Experiment(), name, value) == value
 
 
 def test_of_two_copies_the_one_that_came_further_counts(tmp_path):

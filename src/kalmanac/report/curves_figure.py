@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from kalmanac.report.drawing import Look, legend, outer_labels, panels, steps_axis
+from kalmanac.report.drawing import Look, legend, logarithmic, outer_labels, panels, steps_axis
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
     axis.set_title(panel.title)
     axis.set_ylabel(panel.y_label)
     if panel.logarithmic:
-        axis.set_yscale("log")
+        logarithmic(axis)
     if panel.bounds is not None:
         axis.set_ylim(*panel.bounds)
     if most:

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # Told apart by all readers: Wong's and seaborn's colour-blind palettes.
 COLOURS = {
@@ -139,9 +140,17 @@ def steps_axis(axis: Any, most: float) -> None:
     """Environment steps in thousands or millions."""
     unit, name = (1e6, "million") if most >= 1e6 else (1e3, "thousand")
     axis.xaxis.set_major_formatter(lambda x, _: f"{x / unit:g}")
-    axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
+    axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.set_xlabel(f"environment steps ({name})")
     axis.set_xlim(0, most)
+
+
+def logarithmic(axis: Any) -> None:
+    """A logarithmic y axis with plain numbers at 1, 2, 5, 10 and so on."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axis.yaxis.set_minor_locator(NullLocator())
 
 
 def error_bars(axis: Any, x: Any, mean: Any, error: Any, look: Look, **options: Any) -> None:

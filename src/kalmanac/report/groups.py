@@ -46,6 +46,7 @@ NAMED = (
     "env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed",
     *NEUTRAL,
 )  # fmt: skip
+UNSAID = "not said"  # by a run of another version
 NO_CONDITION = ("task", "truth")  # settings of an environment that do not change its task
 HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
 
@@ -179,7 +180,11 @@ def _variants(
     groups = []
     for key in (usual, *others):
         base, mine = json.loads(usual), json.loads(key)
-        other = {name: mine[name] for name in mine if mine[name] != base[name]}
+        other = {
+            name: mine.get(name, UNSAID)
+            for name in {**base, **mine}
+            if mine.get(name, UNSAID) != base.get(name, UNSAID)
+        }
         groups.append(
             Group(
                 family=family,

@@ -1,7 +1,6 @@
 """Best Arm over a grid of bandits: win rate and length for each agent (paper, figure 4)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -27,22 +26,17 @@ def draw_heatmaps(found: Mapping[str, Sequence[Heatmap]], *, title: str) -> Figu
         ("win_rate", "win rate", {"vmin": 0.5, "vmax": 1.0, "cmap": "viridis"}),
         ("length", "length", {"norm": LogNorm(1, max(longest, 2)), "cmap": "magma"}),
     )
-    for row, (name, said, colours) in zip(axes, rows, strict=True):
-        drawn: Any = None
-        for i, (axis, (agent, maps)) in enumerate(zip(row, found.items(), strict=True)):
+    for i, (name, said, colours) in enumerate(rows):
+        row, drawn = axes[i], None
+        for axis, (agent, maps) in zip(row, found.items(), strict=True):
             mean = np.mean([getattr(one, name) for one in maps], axis=0)  # (μ, σ)
             drawn = axis.pcolormesh(maps[0].sigma, maps[0].mu, mean, rasterized=True, **colours)
             axis.axvline(TRAINED_UP_TO, color="red", lw=1.3)
             axis.grid(visible=False)
-            if row is axes[0]:
-                axis.set_title(agent)
-                axis.set_xticklabels([])
-            else:
-                axis.set_xlabel("σ")
-            if i:
-                axis.set_yticklabels([])
-            else:
-                axis.set_ylabel("μ")
+            axis.label_outer()
+            axis.set_title(agent if i == 0 else "")
+            axis.set_xlabel("σ" if i == 1 else "")
+        row[0].set_ylabel("μ")
         box = row[-1].get_position()
         bar = figure.add_axes((1 - 0.8 / wide, box.y0, 0.12 / wide, box.height))
         figure.colorbar(drawn, cax=bar, label=said)

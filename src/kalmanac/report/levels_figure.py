@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from kalmanac.report.drawing import Look, error_bars, legend, outer_labels, panels
+from kalmanac.report.drawing import Look, error_bars, legend, logarithmic, outer_labels, panels
 
 Points = Mapping[float, tuple[float, float]]  # level → mean and standard error
 
@@ -53,7 +53,7 @@ def draw_levels(
         axis.set_xticks(range(len(place)), [f"{level:g}" for level in place])
         axis.set_xlim(-0.5, len(place) - 0.5)
         if panel.logarithmic:
-            axis.set_yscale("log")
+            logarithmic(axis)
     outer_labels(axes, len(shown))
     extra = [Line2D([], [], color="black", ls=":", lw=1, label=reference_name)]
     legend(figure, {n: looks[n] for n in names}, extra=extra if reference_name else ())

@@ -28,8 +28,7 @@ NEEDED = {
     "env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict, "seed": int,
     "total_steps": int, "eval_every": int,
 }  # fmt: skip
-# Settings that change a run's task, each with the value that changes nothing: that of runs from
-# before it existed.
+# Settings that change a run's task, each with the value that changes nothing.
 NEUTRAL: Mapping[str, Any] = {
     "noise": 0.0,
     "action_noise": 0.0,
@@ -38,6 +37,10 @@ NEUTRAL: Mapping[str, Any] = {
     "dropout_told": True,
     "delay": 0,
     "frame_repeat": 1,
+}
+EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
+    **NEUTRAL,
+    "actor_objective": "value",
 }
 SHOWN_AT_MOST = 5  # names of files that belong to no run
 UNKNOWN = "unknown"
@@ -192,21 +195,17 @@ def _versions(runs: list[Run]) -> list[str]:
 
 
 def _same_settings(runs: list[Run], notices: list[str]) -> list[Run]:
-    """A setting that another version did not know takes the value usual in that environment."""
-    filled = [{**NEUTRAL, **run.experiment} for run in runs]
+    """Say what older runs leave unsaid, where it is known; name what stays unsaid."""
+    filled = [{**EARLIER, **run.experiment} for run in runs]
     for env in dict.fromkeys(data["env"] for data in filled):
         here = [data for data in filled if data["env"] == env]
         for name in dict.fromkeys(name for data in here for name in data):
-            known = [json.dumps(data[name], sort_keys=True) for data in here if name in data]
-            if len(known) == len(here):
-                continue
-            usual, _ = Counter(known).most_common(1)[0]
-            notices.append(
-                f"{env}: {len(here) - len(known)} of {len(here)} runs do not say {name} (another "
-                f"version wrote them): taken as {usual}, as in most others"
-            )
-            for data in here:
-                data.setdefault(name, json.loads(usual))
+            silent = sum(name not in data for data in here)
+            if silent:
+                notices.append(
+                    f"{env}: {silent} of {len(here)} runs do not say {name} (another version "
+                    "wrote them), and are kept apart from those that do"
+                )
     return [
         Run(**{**vars(run), "experiment": data}) for run, data in zip(runs, filled, strict=True)
     ]
