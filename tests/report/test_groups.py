@@ -71,7 +71,10 @@ def test_runs_trained_otherwise_are_kept_apart_and_named(tmp_path):
     assert (other.variant, len(other.runs)) == ("actor_objective=cross-entropy", 1)
     assert not other.main
     (notice,) = notices
-    assert "1 runs of vSSM+KF with actor_objective=cross-entropy are kept apart" in notice
+    assert (
+        "1 run of vSSM+KF with actor_objective=cross-entropy kept apart from the usual 2 runs"
+        in notice
+    )
 
 
 def test_a_setting_that_another_version_does_not_say_parts_runs(tmp_path):

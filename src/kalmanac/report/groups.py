@@ -198,10 +198,9 @@ def _variants(
         )
         if other:
             notices.append(
-                f"{groups[-1].task_title}: {len(split[key])} runs of {agent_name(agent)} with "
-                f"{', '.join(_said(*item) for item in other.items())} are kept apart from the "
-                f"{len(split[usual])} usual ones: on the page and in the tables, not in the "
-                "paper's figures"
+                f"{groups[-1].task_title}: {_runs(split[key])} of {agent_name(agent)} with "
+                f"{', '.join(_said(*item) for item in other.items())} kept apart from the usual "
+                f"{_runs(split[usual])}: on the page and in the tables, not in the paper's figures"
             )
     return groups
 
@@ -212,6 +211,10 @@ def _order(group: Group) -> Any:
     place = tasks.index(group.task) if group.task in tasks else len(tasks)
     where = (families.index(group.family), group.label, place, group.task, str(group.conditions))
     return (*where, agent_order(group.agent), group.variant)
+
+
+def _runs(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}"
 
 
 def _said(name: str, value: Any) -> str:

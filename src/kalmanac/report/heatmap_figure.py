@@ -1,6 +1,7 @@
 """Best Arm over a grid of bandits: win rate and length for each agent (paper, figure 4)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -27,7 +28,8 @@ def draw_heatmaps(found: Mapping[str, Sequence[Heatmap]], *, title: str) -> Figu
         ("length", "length", {"norm": LogNorm(1, max(longest, 2)), "cmap": "magma"}),
     )
     for i, (name, said, colours) in enumerate(rows):
-        row, drawn = axes[i], None
+        row = axes[i]
+        drawn: Any = None
         for axis, (agent, maps) in zip(row, found.items(), strict=True):
             mean = np.mean([getattr(one, name) for one in maps], axis=0)  # (μ, σ)
             drawn = axis.pcolormesh(maps[0].sigma, maps[0].mu, mean, rasterized=True, **colours)
