@@ -2,6 +2,7 @@
 // The page's interactive part: curves and runs, both behind the same filters.
 const data = JSON.parse(document.getElementById("data").textContent);
 const AT_ONCE = 12; // charts; more on request
+const CROWD = 12; // agents in one task, above which variants wait to be asked for
 const DASHES = { "-": "solid", "--": "dash", "-.": "dashdot", ":": "dot" };
 const ALL = "(all)";
 const byId = (id) => document.getElementById(id);
@@ -148,14 +149,22 @@ function fitAgents() { // only those that the chosen tasks have
   byId("agents").querySelectorAll("button[data-agent]").forEach((button) => { button.hidden = !here.has(button.dataset.agent); });
 }
 
+function hideCrowds() {
+  const sizes = new Map();
+  for (const group of data.groups) sizes.set(group.task, (sizes.get(group.task) ?? 0) + 1);
+  if (Math.max(...sizes.values()) <= CROWD) return;
+  for (const [agent, look] of Object.entries(data.agents)) if (look.variant) hidden.add(agent);
+}
+
 function start() {
+  hideCrowds();
   options(byId("family"), families.length > 1 ? [...families, ALL] : families);
   fillTasks();
   byId("family").addEventListener("change", () => { shownCharts = AT_ONCE; fillTasks(); drawAll(); });
   byId("task").addEventListener("change", () => { fillMetrics(); drawAll(); });
   for (const id of ["metric", "seeds", "logarithmic"]) byId(id).addEventListener("change", drawCharts);
   for (const [agent, look] of Object.entries(data.agents)) {
-    const button = element("button", { type: "button", "aria-pressed": "true" });
+    const button = element("button", { type: "button", "aria-pressed": String(!hidden.has(agent)) });
     const dash = { "--": "5 3", "-.": "6 2 1 2", ":": "1.5 3" }[look.dash] ?? "none";
     button.innerHTML = `<svg viewBox="0 0 22 8"><line x1="0" y1="4" x2="22" y2="4" stroke="${look.colour}" stroke-width="3" stroke-dasharray="${dash}"/></svg>`;
     button.append(agent);

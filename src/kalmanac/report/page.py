@@ -77,7 +77,11 @@ def page_data(groups: Sequence[Group]) -> dict[str, Any]:
         for group in sorted(groups, key=lambda g: (agent_order(g.agent), g.variant, g.label))
     }
     found = looks(dict.fromkeys(drawn_as.values()))
-    look = {title: found[name]._asdict() for title, name in drawn_as.items()}
+    variants = {group.agent_title for group in groups if not group.main}
+    look = {
+        title: {**found[name]._asdict(), "variant": title in variants}
+        for title, name in drawn_as.items()
+    }
     rows: list[dict[str, Any]] = []
     shown = []
     for group in groups:
