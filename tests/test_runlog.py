@@ -6,13 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalmanac import __version__
 from kalmanac.disk import FolderInUseError
+from kalmanac.heatmap_file import HEATMAP, Heatmap, read_heatmap, write_heatmap
 from kalmanac.runlog import (
     CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
     LOCK,
     METRICS,
+    PROVENANCE,
     SUMMARY,
     TIMING,
     FolderTakenError,
@@ -20,8 +23,11 @@ from kalmanac.runlog import (
     checkpoint_file,
     checkpoint_steps,
     is_run,
+    read_evaluations,
     read_experiment,
+    read_last_timing,
     read_metrics,
+    read_provenance,
     read_summary,
     read_timing,
     resumable,
@@ -112,7 +118,7 @@ def test_the_same_experiment_starts_over_only_when_told(folder):
     with RunFolder(folder.path, WHAT, overwrite=True, events=False):
         pass
     names = {file.name for file in folder.path.iterdir()}
-    assert names == {EXPERIMENT, METRICS, TIMING, SUMMARY, "notes.txt"}
+    assert names == {EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, "notes.txt"}
     assert read_metrics(folder.path) == []
 
 
@@ -181,6 +187,51 @@ def test_a_broken_line_is_named(folder):
     (folder.path / METRICS).write_text('{"step": 1}\n{"step" 2}\n')
     with pytest.raises(ValueError, match=r"metrics.jsonl: got '\{\"step\" 2\}' in line 2"):
         read_metrics(folder.path)
+
+
+def test_evaluations_are_the_rows_that_hold_one(folder):
+    folder.log(1, {"train/critic_loss": 1.0})
+    folder.log(2, {"train/critic_loss": 1.0, "eval/in/mean_reward": 0.5})
+    assert read_evaluations(folder.path) == (read_metrics(folder.path)[1:], False)
+    with (folder.path / METRICS).open("a") as file:
+        file.write('{"step": 3, "eval/in/mean_re')
+    assert read_evaluations(folder.path) == (read_metrics(folder.path)[1:], True)
+    (folder.path / METRICS).write_text('{"step": 1}\n{"step": 2, "eval/in/mean_re\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got .* in line 2, expected a JSON"):
+        read_evaluations(folder.path)
+
+
+def test_the_last_row_of_the_clock_is_read_alone(folder):
+    assert read_last_timing(folder.path) is None
+    for step in range(5000):
+        folder.log_time(step, {"time/elapsed": step / 2})
+    with (folder.path / TIMING).open("a") as file:
+        file.write('{"step": 5000, "time')
+    assert read_last_timing(folder.path) == read_timing(folder.path)[-1]
+
+
+def test_a_folder_says_which_version_wrote_it(folder):
+    found = read_provenance(folder.path)
+    assert found["kalmanac"] == __version__
+    assert {"python", "numpy", "torch", "began"} <= found.keys()
+
+
+def test_a_heat_map_comes_back_and_goes_when_the_run_starts_over(folder):
+    assert read_heatmap(folder.path) is None
+    heatmap = Heatmap([-0.5, 0.5], [1.0, 2.0, 3.0], [[1.0] * 3] * 2, [[9.0] * 3] * 2, 100)
+    write_heatmap(folder.path, heatmap)
+    assert read_heatmap(folder.path) == heatmap
+    with RunFolder(folder.path, WHAT, overwrite=True, events=False):
+        assert read_heatmap(folder.path) is None
+
+
+def test_a_heat_map_of_another_shape_is_refused(folder):
+    with pytest.raises(ValueError, match=r"win_rate: got 1 rows of \[2\] values, expected 1 of 1"):
+        Heatmap([0.0], [1.0], [[1.0, 1.0]], [[2.0]], 100)
+    (folder.path / HEATMAP).parent.mkdir()
+    (folder.path / HEATMAP).write_text("[1]")
+    with pytest.raises(ValueError, match=r"heatmap.json: got no heat map"):
+        read_heatmap(folder.path)
 
 
 def test_what_is_no_run_is_said_so(tmp_path):

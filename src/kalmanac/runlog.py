@@ -4,6 +4,7 @@
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
+    provenance.json     when the run began, and with which versions, as plain words
     best.safetensors    the model at the best evaluation
     last.safetensors    the model at the last evaluation, or where the run ended
     events/             the same numbers for TensorBoard, unless switched off
@@ -11,30 +12,42 @@
                         two of them, until the run is finished, and the replay's segments
     failure.txt         what was raised, in full, where something outside stopped the run
     lock.json           which process writes here, while one does
+    evaluations/        what a trained agent did afterwards, for reports to draw:
+      heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 4)
+      *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
+                          RUN/evaluations` leaves them (paper, figures 2 and 5)
 
 Reading needs neither torch nor TensorBoard.
 """
 
+import importlib.metadata
 import importlib.util
 import json
 import math
 import os
+import platform
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from kalmanac import __version__
 from kalmanac.disk import FolderLock, cut, make_folder, write_whole
 
-EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
+EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
 FAILURE = "failure.txt"
+EVALUATIONS = "evaluations"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
-WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS, CHECKPOINTS)
+WRITTEN = (
+    EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS, CHECKPOINTS,
+)  # fmt: skip
 
 Row = dict[str, float | int | None]
+LONGEST_ROW = 65_536  # characters, of timing.jsonl
 
 
 class FolderTakenError(ValueError):
@@ -155,6 +168,7 @@ class RunFolder:
     def _begin(self) -> None:
         self._clear()
         self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        self._write_json(PROVENANCE, provenance())
         for name in (METRICS, TIMING):
             self._files[name] = (self.path / name).open("w", encoding="utf-8")
         self.summarize(status="running", step=0)
@@ -185,11 +199,28 @@ class RunFolder:
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
-        for name in (METRICS, TIMING, SUMMARY, *MODELS.values()):
+        for name in (METRICS, TIMING, SUMMARY, *MODELS.values(), HEATMAP):
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
             file.unlink()
         self.forget_checkpoints()
+        for file in (self.path / EVALUATIONS).glob("*.npz"):  # of an agent that is no more
+            file.unlink()
+
+
+def provenance() -> dict[str, str]:
+    """When, and with which versions; nothing in it decides what a run computes."""
+    libraries = {}
+    for name in ("torch", "numpy", "gymnasium"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            libraries[name] = importlib.metadata.version(name)
+    return {
+        "kalmanac": __version__,
+        "python": platform.python_version(),
+        **libraries,
+        "system": f"{platform.system()} {platform.machine()}",
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -265,14 +296,45 @@ def resumable(path: str | os.PathLike[str]) -> int | None:
     return steps[-1] if steps and read_summary(path).get("status") != "finished" else None
 
 
+def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """When and with what it was run; empty for a run that an older version left."""
+    file = Path(path) / PROVENANCE
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
 def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
     """All rows of metrics.jsonl, in order."""
     return _read_rows(Path(path) / METRICS)
 
 
+def read_evaluations(path: str | os.PathLike[str]) -> tuple[list[Row], bool]:
+    """The rows of metrics.jsonl that hold an evaluation, and whether the file ends in mid-line.
+
+    Lines without an evaluation are most of a file; they are passed over unread.
+    """
+    file = Path(path) / METRICS
+    if not file.is_file():
+        return [], False
+    text = file.read_text(encoding="utf-8")
+    whole, _, rest = text.rpartition("\n")
+    lines = ((n, line) for n, line in enumerate(whole.split("\n"), 1) if '"eval/' in line)
+    return [_parse(file, number, line) for number, line in lines], bool(rest)
+
+
 def read_timing(path: str | os.PathLike[str]) -> list[Row]:
     """All rows of timing.jsonl, in order."""
     return _read_rows(Path(path) / TIMING)
+
+
+def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
+    """The last whole row of timing.jsonl, without the others; None where there is none."""
+    file = Path(path) / TIMING
+    if not file.is_file():
+        return None
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - LONGEST_ROW))
+        *lines, _ = opened.read().decode("utf-8", "replace").split("\n")
+    return _parse(file, -1, lines[-1]) if lines else None
 
 
 def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
@@ -296,15 +358,16 @@ def _read_rows(file: Path) -> list[Row]:
     if not file.is_file():
         return []
     *lines, _ = file.read_text(encoding="utf-8").split("\n")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            raise ValueError(
-                f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
-            ) from None
-    return rows
+    return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _parse(file: Path, number: int, line: str) -> Row:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        raise ValueError(
+            f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
+        ) from None
 
 
 def _finite(key: str, value: float | int) -> float | int | None:
