@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from kalmanac import __version__
 from kalmanac.disk import FolderInUseError
-from kalmanac.heatmap_file import HEATMAP, Heatmap, read_heatmap, write_heatmap
+from kalmanac.heatmap_file import Heatmap, read_heatmap, write_heatmap
 from kalmanac.runlog import (
     CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
+    HEATMAP,
     LOCK,
     METRICS,
     PROVENANCE,
@@ -221,6 +222,7 @@ def test_a_heat_map_comes_back_and_goes_when_the_run_starts_over(folder):
     heatmap = Heatmap([-0.5, 0.5], [1.0, 2.0, 3.0], [[1.0] * 3] * 2, [[9.0] * 3] * 2, 100)
     write_heatmap(folder.path, heatmap)
     assert read_heatmap(folder.path) == heatmap
+    folder.close()
     with RunFolder(folder.path, WHAT, overwrite=True, events=False):
         assert read_heatmap(folder.path) is None
 

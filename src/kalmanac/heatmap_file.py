@@ -6,9 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kalmanac.runlog import EVALUATIONS, read_experiment
-
-HEATMAP = f"{EVALUATIONS}/heatmap.json"
+from kalmanac.runlog import HEATMAP, read_experiment
 
 
 @dataclass(frozen=True)

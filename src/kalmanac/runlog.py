@@ -41,6 +41,7 @@ METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
 FAILURE = "failure.txt"
 EVALUATIONS = "evaluations"
+HEATMAP = f"{EVALUATIONS}/heatmap.json"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
 WRITTEN = (
     EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS, CHECKPOINTS,

@@ -5,13 +5,14 @@ import pytest
 
 from kalmanac.episode_file import About, PlayedEpisode, write_episode
 from kalmanac.experiment import Experiment
-from kalmanac.heatmap_file import HEATMAP, read_heatmap
+from kalmanac.heatmap_file import read_heatmap
 from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
 from kalmanac.report.drawing import styled
 from kalmanac.report.groups import make_groups
 from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
 from kalmanac.report.scores import last, oracle_scale
+from kalmanac.runlog import HEATMAP
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_run
 
 
