@@ -4,8 +4,8 @@
 
 The paper's sizes of Best Arm and of POPGym, each with the episodes of a Best Arm replay and with
 full windows. An update is what training does with a sampled batch: losses, gradients, Adam, target;
-sampling is timed apart. On CUDA, updates run one by one and as a replayed graph. An encoder whose
-update gives a number that is not finite is not timed, and the exit status is 1.
+sampling is timed apart. An encoder whose update gives a number that is not finite is not timed, and
+the exit status is 1. On CUDA, see gpu_updates.py.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 import torch
 
+import gpu_updates
 from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
 from kalmanac.agent import AgentSettings, Learner
-from kalmanac.agent.capture import CapturedUpdate
 from kalmanac.doctor import machine, versions
 from kalmanac.encoders import ENCODERS
 from kalmanac.replay import Batch, Sizes
 from kalmanac.suites.best_arm import ENCODER_SETTINGS
 from products import layers_of, products
 from report import command_on_record, print_table
-from timing import Stopwatch, capture, interleave, release_memory
+from timing import Stopwatch, interleave, release_memory
 
 NOTES = (
     f"best-arm episodes: geometric lengths, their means log-uniform between 1 and {LONGEST_MEAN:g}:"
@@ -79,10 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     try:
         rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
-        for note in NOTES:
+        notes = gpu_updates.NOTES if device.type == "cuda" else NOTES
+        for note in notes:
             print(f"- {note}")
         tables = []
         for task in (SMALL,) if options.quick else TASKS:
+            if device.type == "cuda":
+                names = options.only or list(ENCODERS)
+                tables.append(
+                    gpu_updates.measure(task, names, options.seeds, make_learner, options.seconds)
+                )
+                continue
             for full in (False, True):
                 tables.append(measure(options.only or list(ENCODERS), task, full, device, rules))
                 _print(tables[-1])
@@ -97,13 +104,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "machine": machine(),
             "device": device.type,
             "threads": options.threads,
-            "notes": NOTES,
+            "notes": notes,
             "tables": tables,
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"written: {options.out.name}")
-    return 1 if any(table["refused"] for table in tables) else 0
+    return 1 if any(table.get("refused") for table in tables) else 0
 
 
 def measure(
@@ -169,14 +176,7 @@ def workloads(
     """What is timed, by column."""
     bare = [products(layers_of(learner, batch), learner.device) for batch in batches]
     found: dict[str, Callable[[int], Any]] = {"eager": lambda i: learner.update(batches[i])}
-    if learner.device.type == "cpu":
-        return found | {"products": lambda i: bare[i](0)}
-    captured = CapturedUpdate(make_learner(name, task, learner.device))
-    for batch in [*batches, *batches]:
-        captured(batch)
-    found["captured"] = lambda i: captured(batches[i])
-    graphs = [capture(run, 1) for run in bare]
-    return found | {"products": lambda i: graphs[i](0)}
+    return found | {"products": lambda i: bare[i](0)}
 
 
 def _row(watches: dict[str, Stopwatch]) -> dict[str, Any]:
@@ -219,6 +219,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=list(ENCODERS), help="these encoders alone")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch and of the scans")
     parser.add_argument("--rounds", type=int, default=9, help="samples per number")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 5, 10], help="on CUDA")
+    parser.add_argument("--seconds", type=float, default=0.5, help="per number, on CUDA")
     parser.add_argument("--quick", action="store_true", help="a small size and few repetitions")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
     return parser.parse_args(words)

@@ -6,19 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalmanac import __version__
+from kalmanac.disk import FolderInUseError
+from kalmanac.heatmap_file import Heatmap, read_heatmap, write_heatmap
 from kalmanac.runlog import (
+    CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
+    HEATMAP,
+    LOCK,
     METRICS,
+    PROVENANCE,
     SUMMARY,
     TIMING,
     FolderTakenError,
     RunFolder,
+    checkpoint_file,
+    checkpoint_steps,
     is_run,
+    read_evaluations,
     read_experiment,
+    read_last_timing,
     read_metrics,
+    read_provenance,
     read_summary,
     read_timing,
+    resumable,
     series,
 )
 
@@ -84,21 +97,6 @@ def test_the_summary_changes_in_part(folder):
     assert read_summary(folder.path) == {"status": "running", "step": 5, "best": {"step": 5}}
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(folder):
-    def write(text, *, fail):
-        with folder.replacing("last.safetensors") as path:
-            assert path.suffix == ".safetensors"
-            path.write_text(text)
-            if fail:
-                raise KeyboardInterrupt
-
-    write("old", fail=False)
-    with pytest.raises(KeyboardInterrupt):
-        write("half", fail=True)
-    assert (folder.path / "last.safetensors").read_text() == "old"
-    assert not list(folder.path.glob("*unfinished*"))
-
-
 def test_another_experiment_is_refused_even_with_overwrite(folder):
     folder.log(1, {"a": 1})
     for overwrite in (False, True):
@@ -115,10 +113,13 @@ def test_the_same_experiment_starts_over_only_when_told(folder):
     (folder.path / "notes.txt").touch()
     with pytest.raises(FolderTakenError, match=r"already \(interrupted, step 1,200\)"):
         RunFolder(folder.path, WHAT, events=False)
+    with pytest.raises(FolderInUseError, match=r"in which process \d+ is writing"):
+        RunFolder(folder.path, WHAT, overwrite=True, events=False)
+    folder.close()
     with RunFolder(folder.path, WHAT, overwrite=True, events=False):
         pass
     names = {file.name for file in folder.path.iterdir()}
-    assert names == {EXPERIMENT, METRICS, TIMING, SUMMARY, "notes.txt"}
+    assert names == {EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, "notes.txt"}
     assert read_metrics(folder.path) == []
 
 
@@ -152,6 +153,7 @@ def test_an_experiment_that_is_no_json_is_named_and_kept(tmp_path):
 
 def test_nothing_changes_before_the_block_begins(folder):
     folder.log(1, {"a": 1})
+    folder.close()
     again = RunFolder(folder.path, WHAT, overwrite=True, events=False)
     new = RunFolder(folder.path / "new", WHAT, events=False)
     assert len(read_metrics(folder.path)) == 1
@@ -188,6 +190,52 @@ def test_a_broken_line_is_named(folder):
         read_metrics(folder.path)
 
 
+def test_evaluations_are_the_rows_that_hold_one(folder):
+    folder.log(1, {"train/critic_loss": 1.0})
+    folder.log(2, {"train/critic_loss": 1.0, "eval/in/mean_reward": 0.5})
+    assert read_evaluations(folder.path) == (read_metrics(folder.path)[1:], False)
+    with (folder.path / METRICS).open("a") as file:
+        file.write('{"step": 3, "eval/in/mean_re')
+    assert read_evaluations(folder.path) == (read_metrics(folder.path)[1:], True)
+    (folder.path / METRICS).write_text('{"step": 1}\n{"step": 2, "eval/in/mean_re\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got .* in line 2, expected a JSON"):
+        read_evaluations(folder.path)
+
+
+def test_the_last_row_of_the_clock_is_read_alone(folder):
+    assert read_last_timing(folder.path) is None
+    for step in range(5000):
+        folder.log_time(step, {"time/elapsed": step / 2})
+    with (folder.path / TIMING).open("a") as file:
+        file.write('{"step": 5000, "time')
+    assert read_last_timing(folder.path) == read_timing(folder.path)[-1]
+
+
+def test_a_folder_says_which_version_wrote_it(folder):
+    found = read_provenance(folder.path)
+    assert found["kalmanac"] == __version__
+    assert {"python", "numpy", "torch", "began"} <= found.keys()
+
+
+def test_a_heat_map_comes_back_and_goes_when_the_run_starts_over(folder):
+    assert read_heatmap(folder.path) is None
+    heatmap = Heatmap([-0.5, 0.5], [1.0, 2.0, 3.0], [[1.0] * 3] * 2, [[9.0] * 3] * 2, 100)
+    write_heatmap(folder.path, heatmap)
+    assert read_heatmap(folder.path) == heatmap
+    folder.close()
+    with RunFolder(folder.path, WHAT, overwrite=True, events=False):
+        assert read_heatmap(folder.path) is None
+
+
+def test_a_heat_map_of_another_shape_is_refused(folder):
+    with pytest.raises(ValueError, match=r"win_rate: got 1 rows of \[2\] values, expected 1 of 1"):
+        Heatmap([0.0], [1.0], [[1.0, 1.0]], [[2.0]], 100)
+    (folder.path / HEATMAP).parent.mkdir()
+    (folder.path / HEATMAP).write_text("[1]")
+    with pytest.raises(ValueError, match=r"heatmap.json: got no heat map"):
+        read_heatmap(folder.path)
+
+
 def test_what_is_no_run_is_said_so(tmp_path):
     assert not is_run(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"expected one with experiment\.json"):
@@ -219,3 +267,38 @@ from kalmanac.runlog import read_experiment, read_metrics
 read_experiment({str(folder.path)!r}), read_metrics({str(folder.path)!r})
 sys.exit("torch" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_run_goes_on_where_it_was_marked(folder):
+    folder.log(1, {"a": 1})
+    folder.log_time(1, {"b": 2})
+    folder.summarize(best={"step": 1})
+    marks = folder.marks(7)
+    folder.log(2, {"a": 2})
+    folder.summarize(best={"step": 2}, status="interrupted")
+    folder.close()
+    with RunFolder(folder.path, WHAT, events=False, marks=marks) as again:
+        again.log(3, {"a": 3})
+        again.note_resumed({"step": 7})
+    assert [row["step"] for row in read_metrics(folder.path)] == [1, 3]
+    assert [row["step"] for row in read_timing(folder.path)] == [1]
+    assert read_summary(folder.path) == {
+        "status": "running", "step": 0, "best": {"step": 1}, "resumed": [{"step": 7}]
+    }  # fmt: skip
+    (folder.path / METRICS).write_text("")
+    with pytest.raises(ValueError, match=r"metrics.jsonl: got 0 bytes, expected at least"):
+        RunFolder(folder.path, WHAT, events=False, marks=marks).__enter__()
+    assert not (folder.path / LOCK).exists()
+
+
+def test_a_run_can_be_resumed_from_its_newest_checkpoint_until_it_is_finished(folder):
+    assert resumable(folder.path) is None
+    for step in (40, 200, 1_000_000_000_000):
+        checkpoint_file(folder.path, step).parent.mkdir(exist_ok=True)
+        checkpoint_file(folder.path, step).touch()
+    (folder.path / CHECKPOINTS / "step-x.safetensors").touch()
+    assert checkpoint_steps(folder.path) == [40, 200, 1_000_000_000_000]
+    assert resumable(folder.path) == 1_000_000_000_000
+    folder.summarize(status="finished")
+    assert resumable(folder.path) is None
+    assert resumable(folder.path / "nothing") is None

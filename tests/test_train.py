@@ -49,6 +49,20 @@ def test_training_leaves_a_run_that_can_be_read(trained):
     assert [row["step"] for row in read_metrics(trained)] == [16, 32, 48, 64]
 
 
+def test_several_seeds_lie_side_by_side(trained, tmp_path, capsys):
+    words = f"train best-arm {SHORT} --no-progress --no-tensorboard"
+    assert call(f"{words} --seeds 2 --folder {tmp_path / 'both'}") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("best-arm with memoryless, seed 0 to 1: 64 steps")
+    assert out.count("finished: ") == 2
+    for seed in (0, 1):
+        assert read_experiment(tmp_path / "both" / f"seed{seed}")["seed"] == seed
+    kept = (tmp_path / "both" / "seed0" / "metrics.jsonl").read_bytes()
+    assert kept == (trained / "metrics.jsonl").read_bytes()
+    assert call(f"{words} --seeds 0") == 2
+    assert "seeds: got 0, expected at least 1" in capsys.readouterr().err
+
+
 def test_training_says_what_it_will_take_and_how_it_ended(tmp_path, capsys):
     words = f"train best-arm-demo {SHORT} --folder {tmp_path / 'a'}"
     assert call(words) == 0
@@ -83,8 +97,9 @@ def test_ctrl_c_ends_in_a_clear_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(verb.Progress, "on_step", interrupt)
     folder = tmp_path / "a"
     assert call(f"train best-arm {SHORT} --no-tensorboard --folder {folder}") == 130
-    said = capsys.readouterr().out.splitlines()[-1]
+    *_, said, advice = capsys.readouterr().out.splitlines()
     assert said == f"interrupted at step 4; the last model is kept: {folder}"
+    assert advice.endswith(f"step 0; `kalmanac resume {folder}` goes on from it")
     assert RecurrentSAC.load(folder / "last.safetensors").num_timesteps == 4
 
 

@@ -23,7 +23,13 @@ class Verb(NamedTuple):
 
 VERBS = {
     "train": Verb("kalmanac.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"),
+    "resume": Verb("kalmanac.resume", "go on with a run that was stopped: kalmanac resume RUN"),
     "eval": Verb("kalmanac.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"),
+    "watch": Verb("kalmanac.watch", "see an agent play: pictures and an animation of episodes"),
+    "runs": Verb("kalmanac.runs", "list the runs in a folder, and how far they have come"),
+    "report": Verb(
+        "kalmanac.report.command", "figures, tables and a page from all runs: kalmanac report runs"
+    ),
     "envs": Verb("kalmanac.environments", "every environment: its spaces, horizon and noise"),
     "doctor": Verb("kalmanac.doctor", "what is installed here, and a self-test of every scan"),
     "demo": Verb("kalmanac.demo", "train three agents on a shortened bandit, and draw them"),

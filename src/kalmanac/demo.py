@@ -23,8 +23,15 @@ from kalmanac.experiment import (
     evaluation_environment,
     run,
 )
-from kalmanac.experiment.progress import duration
-from kalmanac.runlog import MODELS, is_run, read_metrics, read_summary, read_timing, series
+from kalmanac.runlog import (
+    MODELS,
+    duration,
+    is_run,
+    read_metrics,
+    read_summary,
+    read_timing,
+    series,
+)
 from kalmanac.sac import RecurrentSAC
 from kalmanac.suites import PRESETS
 

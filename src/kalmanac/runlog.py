@@ -4,30 +4,51 @@
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
+    provenance.json     when the run began, and with which versions, as plain words
     best.safetensors    the model at the best evaluation
     last.safetensors    the model at the last evaluation, or where the run ended
     events/             the same numbers for TensorBoard, unless switched off
+    checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
+                        two of them, until the run is finished, and the replay's segments
+    failure.txt         what was raised, in full, where something outside stopped the run
+    lock.json           which process writes here, while one does
+    evaluations/        what a trained agent did afterwards, for reports to draw:
+      heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 4)
+      *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
+                          RUN/evaluations` leaves them (paper, figures 2 and 5)
 
 Reading needs neither torch nor TensorBoard.
 """
 
+import importlib.metadata
 import importlib.util
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import platform
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-EXPERIMENT, SUMMARY = "experiment.json", "summary.json"
+from kalmanac import __version__
+from kalmanac.disk import FolderLock, cut, make_folder, write_whole
+
+EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
-EVENTS = "events"
+EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
+FAILURE = "failure.txt"
+EVALUATIONS = "evaluations"
+HEATMAP = f"{EVALUATIONS}/heatmap.json"
 MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
-WRITTEN = (EXPERIMENT, METRICS, TIMING, SUMMARY, *MODELS.values(), EVENTS)
+WRITTEN = (
+    EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS, CHECKPOINTS,
+)  # fmt: skip
 
 Row = dict[str, float | int | None]
+LONGEST_ROW = 65_536  # characters, of timing.jsonl
 
 
 class FolderTakenError(ValueError):
@@ -35,17 +56,18 @@ class FolderTakenError(ValueError):
 
 
 class RunFolder:
-    """Writes one run. Rows reach the disk at once; whole files are replaced in one step.
+    """Writes one run. Rows leave the process at once; whole files are replaced in one step.
 
     A folder that may not be written to is refused at once, but nothing on the disk changes before
     the `with` block begins.
 
     Args:
-        path: the folder; made where it is missing.
+        path: the folder; made where it is missing. While it is written, it holds a lock.
         experiment: what is run, as plain data.
         overwrite: start over where the folder holds this very experiment. Another one's folder
             is refused in any case, and so is one that is no run but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
+        marks: go on with the run in this folder, cut back to where `marks` was called.
     """
 
     def __init__(
@@ -55,10 +77,13 @@ class RunFolder:
         *,
         overwrite: bool = False,
         events: bool = True,
+        marks: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._experiment, self._overwrite = experiment, overwrite
-        refuse_taken(self.path, experiment, overwrite=overwrite)
+        self._experiment, self._overwrite, self._marks = experiment, overwrite, marks
+        self._lock = FolderLock(self.path / LOCK)
+        if marks is None:
+            refuse_taken(self.path, experiment, overwrite=overwrite)
         if events and importlib.util.find_spec("tensorboard") is None:
             raise ModuleNotFoundError(
                 "events: tensorboard is not installed; install it, or switch events off"
@@ -81,32 +106,49 @@ class RunFolder:
         self._summary.update(values)
         self._write_json(SUMMARY, self._summary)
 
-    @contextmanager
-    def replacing(self, name: str) -> Iterator[Path]:
-        """A path to write to, which becomes the file `name` only if the block ends well."""
-        final = self.path / name
-        unfinished = final.with_name(f"{final.stem}.unfinished{final.suffix}")
-        try:
-            yield unfinished
-            unfinished.replace(final)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    def marks(self, step: int) -> dict[str, Any]:
+        """How much of the logs is on the disk for good, and the summary: what `marks` takes."""
+        for file in self._files.values():
+            os.fsync(file.fileno())  # rows are flushed as they are written
+        lengths = {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+        return {"step": step, "lengths": lengths, "summary": dict(self._summary)}
+
+    def note_resumed(self, how: Mapping[str, Any]) -> None:
+        """One start more in summary.json's list of them."""
+        self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
+
+    def note_failure(self, text: str) -> None:
+        """Keep what was raised, until the run goes on or starts over."""
+        write_whole(self.path / FAILURE, text.encode())
+
+    def forget_checkpoints(self) -> None:
+        """A run that is finished needs none."""
+        for file in (self.path / CHECKPOINTS).glob("*"):
+            if file.suffix in (".safetensors", ".segment"):
+                file.unlink()
+        if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
+            (self.path / CHECKPOINTS).rmdir()
 
     def close(self) -> None:
         """Close all files; writing on is an error."""
-        for file in self._files.values():
-            file.close()
-        if self._writer is not None:
-            self._writer.close()
+        with ExitStack() as each:  # on a full disk each of them may fail, and all are tried
+            each.callback(self._lock.release)
+            for file in self._files.values():
+                each.callback(file.close)
+            if self._writer is not None:
+                each.callback(self._writer.close)
 
     def __enter__(self) -> "RunFolder":
-        refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._clear()
-        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
-        for name in (METRICS, TIMING):
-            self._files[name] = (self.path / name).open("w", encoding="utf-8")
-        self.summarize(status="running", step=0)
+        if self._marks is None:
+            refuse_taken(self.path, self._experiment, overwrite=self._overwrite)  # time has passed
+        make_folder(self.path)
+        self._lock.take()
+        try:
+            self._sweep()
+            self._begin() if self._marks is None else self._go_on(self._marks)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -117,6 +159,28 @@ class RunFolder:
     ) -> None:
         self.close()
 
+    def _sweep(self) -> None:
+        """Remove what a process left that was killed while it wrote a file, or failed."""
+        (self.path / FAILURE).unlink(missing_ok=True)
+        for folder in (self.path, self.path / CHECKPOINTS):
+            for file in folder.glob(".*.partial"):
+                file.unlink()
+
+    def _begin(self) -> None:
+        self._clear()
+        self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        self._write_json(PROVENANCE, provenance())
+        for name in (METRICS, TIMING):
+            self._files[name] = (self.path / name).open("w", encoding="utf-8")
+        self.summarize(status="running", step=0)
+
+    def _go_on(self, marks: Mapping[str, Any]) -> None:
+        for name, length in marks["lengths"].items():
+            cut(self.path / name, length)
+            self._files[name] = (self.path / name).open("a", encoding="utf-8")
+        self._summary = dict(marks["summary"])
+        self.summarize(status="running")
+
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
         row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
         self._files[name].write(json.dumps(row, allow_nan=False) + "\n")
@@ -125,20 +189,39 @@ class RunFolder:
             if self._writer is None:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS))
+                # TensorBoard hides what an earlier start wrote from this step on
+                again = None if self._marks is None else int(self._marks["step"]) + 1
+                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS), purge_step=again)
             for key, value in values.items():
                 self._writer.add_scalar(key, value, step)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        with self.replacing(name) as path:
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
-        for name in (METRICS, TIMING, SUMMARY, *MODELS.values()):
+        for name in (METRICS, TIMING, SUMMARY, *MODELS.values(), HEATMAP):
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
             file.unlink()
+        self.forget_checkpoints()
+        for file in (self.path / EVALUATIONS).glob("*.npz"):  # of an agent that is no more
+            file.unlink()
+
+
+def provenance() -> dict[str, str]:
+    """When, and with which versions; nothing in it decides what a run computes."""
+    libraries = {}
+    for name in ("torch", "numpy", "gymnasium"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            libraries[name] = importlib.metadata.version(name)
+    return {
+        "kalmanac": __version__,
+        "python": platform.python_version(),
+        **libraries,
+        "system": f"{platform.system()} {platform.machine()}",
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -157,12 +240,19 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
     if not overwrite:
-        found = read_summary(path)
+        found, step = read_summary(path), resumable(path)
+        again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "
             f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
-            "expected a new folder, or overwrite to start over"
+            f"expected a new folder{again}, or overwrite to start over"
         )
+    refuse_in_use(path)
+
+
+def refuse_in_use(path: Path) -> None:
+    """Raise `FolderInUseError` where a living process writes in the run folder `path`."""
+    FolderLock(path / LOCK).refuse()
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
@@ -187,14 +277,65 @@ def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
+def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
+    """Where a run's checkpoint after `step` steps lies."""
+    return Path(path) / CHECKPOINTS / f"step-{step:012d}.safetensors"
+
+
+def checkpoint_steps(path: str | os.PathLike[str]) -> list[int]:
+    """The steps of a run's checkpoints, oldest first. Only names are looked at."""
+    names = (file.stem for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
+    return sorted(int(name[5:]) for name in names if name[5:].isdecimal())
+
+
+def resumable(path: str | os.PathLike[str]) -> int | None:
+    """The step that `kalmanac resume` would go on from; None where there is nothing to go on with.
+
+    Reads names and the summary only: whether the checkpoint is whole shows when it is read.
+    """
+    steps = checkpoint_steps(path) if is_run(path) else []
+    return steps[-1] if steps and read_summary(path).get("status") != "finished" else None
+
+
+def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """When and with what it was run; empty for a run that an older version left."""
+    file = Path(path) / PROVENANCE
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
 def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
     """All rows of metrics.jsonl, in order."""
     return _read_rows(Path(path) / METRICS)
 
 
+def read_evaluations(path: str | os.PathLike[str]) -> tuple[list[Row], bool]:
+    """The rows of metrics.jsonl that hold an evaluation, and whether the file ends in mid-line.
+
+    Lines without an evaluation are most of a file; they are passed over unread.
+    """
+    file = Path(path) / METRICS
+    if not file.is_file():
+        return [], False
+    text = file.read_text(encoding="utf-8")
+    whole, _, rest = text.rpartition("\n")
+    lines = ((n, line) for n, line in enumerate(whole.split("\n"), 1) if '"eval/' in line)
+    return [_parse(file, number, line) for number, line in lines], bool(rest)
+
+
 def read_timing(path: str | os.PathLike[str]) -> list[Row]:
     """All rows of timing.jsonl, in order."""
     return _read_rows(Path(path) / TIMING)
+
+
+def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
+    """The last whole row of timing.jsonl, without the others; None where there is none."""
+    file = Path(path) / TIMING
+    if not file.is_file():
+        return None
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - LONGEST_ROW))
+        *lines, _ = opened.read().decode("utf-8", "replace").split("\n")
+    return _parse(file, -1, lines[-1]) if lines else None
 
 
 def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
@@ -204,20 +345,30 @@ def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
     return steps, [math.nan if value is None else float(value) for _, value in found]
 
 
+def duration(seconds: float) -> str:
+    """A length of time in the largest unit that suits it."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def _read_rows(file: Path) -> list[Row]:
     """A last line without its end is what a killed run leaves: it is not read."""
     if not file.is_file():
         return []
     *lines, _ = file.read_text(encoding="utf-8").split("\n")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            raise ValueError(
-                f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
-            ) from None
-    return rows
+    return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _parse(file: Path, number: int, line: str) -> Row:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        raise ValueError(
+            f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
+        ) from None
 
 
 def _finite(key: str, value: float | int) -> float | int | None:

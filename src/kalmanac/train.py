@@ -11,37 +11,32 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 
-from kalmanac.envs.workers import TIMEOUT, WorkerError
+from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment import (
     AGENTS,
+    CHECKPOINT_EVERY,
     Experiment,
-    Outcome,
     Progress,
+    StopSignals,
     check_device,
     check_environment,
     check_workers,
     estimate,
     evaluation_environment,
     make_model,
-    run,
+    run_together,
+    tell,
     training_environment,
 )
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
-from kalmanac.experiment.progress import evaluation_line
-from kalmanac.runlog import FolderTakenError, read_summary, refuse_taken
+from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
-
-STATUS = {
-    "finished": 0,
-    "diverged": 1,
-    "failed": 1,
-    "interrupted": 130,
-}  # 130: as shells report Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,10 @@ class Options:
     """Write TensorBoard events."""
     progress: bool = True
     """Show how the run gets on."""
+    checkpoint_every: int = CHECKPOINT_EVERY
+    """Environment steps between checkpoints, from which `kalmanac resume` goes on."""
+    seeds: int = 1
+    """Runs with so many seeds at once, from --seed on, each in a folder of its own."""
     dry_run: bool = False
     """Only say what would be run, and what it would take."""
 
@@ -78,19 +77,30 @@ def main(argv: Sequence[str]) -> int:
         return _help(task)
     try:
         options, experiment = read_call(task, words)
-        folder = Path(options.folder or default_folder(task or experiment.env, experiment))
-        refuse_taken(folder, experiment.to_data(), overwrite=options.overwrite)
+        for name in ("checkpoint_every", "seeds"):
+            if (number := getattr(options, name)) < 1:
+                raise ValueError(f"{name}: got {number}, expected at least 1")
+        runs = seeded(task or experiment.env, experiment, options)
+        for folder, one in runs.items():
+            refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
         check_workers(experiment, options.workers)
         check_parts(experiment, options.device)
     except FolderTakenError as error:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
     except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error))
-    try:
-        return _train(experiment, folder, options)
-    except WorkerError as error:
-        print(f"kalmanac train: {error}", file=sys.stderr)
-        return STATUS["failed"]
+    return _train(runs, options)
+
+
+def seeded(task: str, experiment: Experiment, options: Options) -> dict[Path, Experiment]:
+    """The runs by their folders; several seeds lie side by side in the folder that is named."""
+    seeds = range(experiment.seed, experiment.seed + options.seeds)
+    many = [experiment.changed({"seed": seed}) for seed in seeds]
+    if options.folder is None:
+        return {default_folder(task, one): one for one in many}
+    if len(many) == 1:
+        return {Path(options.folder): experiment}
+    return {Path(options.folder, f"seed{one.seed}"): one for one in many}
 
 
 def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experiment]:
@@ -143,48 +153,38 @@ def default_folder(task: str, experiment: Experiment) -> Path:
     return Path("runs", task.replace("/", "-").replace(":", "-"), name)
 
 
-def _train(experiment: Experiment, folder: Path, options: Options) -> int:
+def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
+    experiment, *others = runs.values()
     label = f", {experiment.label}" if experiment.label else ""
+    last = f" to {others[-1].seed}" if others else ""
     print(
-        f"{experiment.env} with {experiment.agent}, seed {experiment.seed}{label}: "
+        f"{experiment.env} with {experiment.agent}, seed {experiment.seed}{last}{label}: "
         f"{experiment.total_steps:,} steps"
     )
     if options.progress or options.dry_run:
-        print(estimate(experiment, device=options.device), flush=True)
+        of_each = ", each seed" if others else ""
+        try:
+            print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
+        except EnvironmentFailedError as error:
+            print(f"kalmanac train: {error}", file=sys.stderr)
+            return 1
     if options.dry_run:
         print(experiment.to_json())
         return 0
-    outcome = run(
-        experiment,
-        folder,
-        device=options.device,
-        progress=Progress(experiment.total_steps) if options.progress else None,
-        overwrite=options.overwrite,
-        events=options.tensorboard,
-        workers=options.workers,
-        worker_timeout=options.worker_timeout,
-    )
-    print(_ending(outcome, experiment))
-    return STATUS[outcome.status]
-
-
-def _ending(outcome: Outcome, experiment: Experiment) -> str:
-    told = {
-        "finished": "finished",
-        "interrupted": f"interrupted at step {outcome.step:,}; the last model is kept",
-        "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
-    }[outcome.status]
-    lines = [
-        f"{which}, step {found['step']:,}: {evaluation_line(_evaluations(found))}"
-        for which in ("best", "last")
-        if (found := read_summary(outcome.folder).get(which))
-    ]
-    label = f" ({experiment.label})" if experiment.label else ""
-    return "\n".join([*lines, f"{told}{label}: {outcome.folder}"])
-
-
-def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in found.items() if key != "step"}
+    with StopSignals() as stop:
+        outcomes = run_together(
+            list(runs.values()),
+            list(runs),
+            device=options.device,
+            progress=Progress(experiment.total_steps) if options.progress else None,
+            overwrite=options.overwrite,
+            events=options.tensorboard,
+            checkpoint_every=options.checkpoint_every,
+            stop=stop,
+            workers=options.workers,
+            worker_timeout=options.worker_timeout,
+        )
+    return tell("train", outcomes, list(runs.values()), stop)
 
 
 def _help(task: str | None) -> int:

@@ -98,8 +98,14 @@ def packed(windows: Batch, rows: Sequence[Sequence[int]]) -> Batch:
 
 def gradients(made: Learner, data: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Losses and the gradients of their sum, by name."""
-    made.optimiser.zero_grad(set_to_none=True)
+    forget_gradients(made)
     found, _ = made.losses_of(data)
     sum(found.values(), torch.zeros(())).backward()
     named = [*made.actor.named_parameters("actor"), *made.critic.named_parameters("critic")]
     return found, {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
+def forget_gradients(made: Learner) -> None:
+    """No parameter has a gradient."""
+    for p in (*made.actor.parameters(), *made.critic.parameters(), made.log_alpha):
+        p.grad = None

@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from kalmanac.agent import AgentSettings, Categorical, Learner, losses
+from kalmanac.agent.losses import Counted
 from kalmanac.replay import Batch, Sizes
 
 NAN = math.nan
 
 
-def test_masked_mean_counts_valid_steps_only() -> None:
+def test_means_count_valid_steps_only() -> None:
     valid = torch.tensor([[True, True, False], [True, False, False]])
     x = torch.tensor([[1.0, 2.0, NAN], [6.0, math.inf, 1e30]])
-    assert losses.masked_mean(x, valid) == 3.0
-    assert losses.masked_mean(torch.stack([x, 3 * x]), valid) == 6.0
-    assert losses.masked_mean(x, torch.zeros_like(valid)) == 0.0
+    assert Counted.of(valid).mean(x) == 3.0
+    assert Counted.of(valid).mean(torch.stack([x, 3 * x])).tolist() == [3.0, 9.0]
+    assert Counted.of(torch.zeros_like(valid)).mean(x) == 0.0
 
 
 def test_bootstrap_passes_through_truncation_and_stops_at_termination() -> None:
@@ -31,7 +32,7 @@ def test_bootstrap_passes_through_truncation_and_stops_at_termination() -> None:
 def test_critic_loss_adds_the_twins_and_averages_the_steps() -> None:
     q = torch.tensor([[[1.0, 2.0, NAN]], [[0.0, 4.0, 5.0]]], requires_grad=True)
     target = torch.tensor([[2.0, 2.0, NAN]])
-    loss = losses.critic_loss(q, target, torch.tensor([[True, True, False]]))
+    loss = losses.critic_loss(q, target, Counted.of(torch.tensor([[True, True, False]])))
     assert loss.item() == pytest.approx((1 + 0) / 2 + (4 + 4) / 2)
     loss.backward()
     assert q.grad is not None
@@ -40,7 +41,7 @@ def test_critic_loss_adds_the_twins_and_averages_the_steps() -> None:
 
 def test_actor_loss_is_minus_the_mean_value() -> None:
     value = torch.tensor([[1.0, 5.0, NAN]], requires_grad=True)
-    loss = losses.actor_loss(value, torch.tensor([[True, True, False]]))
+    loss = losses.actor_loss(value, Counted.of(torch.tensor([[True, True, False]])))
     assert loss.item() == -3.0
     loss.backward()
     assert value.grad is not None
@@ -52,7 +53,7 @@ def test_cross_entropy_pulls_towards_the_softmax_of_q() -> None:
     q = torch.tensor([[[[2.0, 2.0], [NAN, 1.0]]], [[[5.0, 1.0], [0.0, 1.0]]]])  # least: 2 and 1
     valid = torch.tensor([[True, False]])
     log_policy = torch.log_softmax(logits.masked_fill(~valid[..., None], 0), -1)
-    loss = losses.cross_entropy_loss(log_policy, q, torch.tensor(0.5), valid)
+    loss = losses.cross_entropy_loss(log_policy, q, torch.tensor(0.5), Counted.of(valid))
     p = 1 / (1 + math.exp(-2))  # softmax(2 / 0.5, 1 / 0.5)
     assert loss.item() == pytest.approx(-0.5 * (p * math.log(0.25) + (1 - p) * math.log(0.75)))
     loss.backward()
@@ -66,13 +67,14 @@ def test_only_cross_entropy_revives_an_action_whose_probability_is_zero(
     objective: str, comes_back: bool
 ) -> None:
     logits = torch.tensor([[[0.0, -200.0]]], requires_grad=True)
-    q, temperature, valid = torch.tensor([[[[0.0, 6.0]]]]), torch.tensor(0.1), torch.ones(1, 1) > 0
+    q, temperature = torch.tensor([[[[0.0, 6.0]]]]), torch.tensor(0.1)
+    steps = Counted.of(torch.ones(1, 1, dtype=torch.bool))
     if objective == "value":
-        value, _ = Categorical(2).soft_value(logits, lambda _: q, temperature, torch.Generator())
-        losses.actor_loss(value, valid).backward()
+        intention = Categorical(2).intend(logits, torch.Generator())
+        losses.actor_loss(intention.soft_value(lambda _: q, temperature), steps).backward()
     else:
         log_policy = torch.log_softmax(logits, -1)
-        losses.cross_entropy_loss(log_policy, q, temperature, valid).backward()
+        losses.cross_entropy_loss(log_policy, q, temperature, steps).backward()
     assert logits.grad is not None
     assert bool(logits.grad.any()) is comes_back
 
@@ -80,14 +82,14 @@ def test_only_cross_entropy_revives_an_action_whose_probability_is_zero(
 @pytest.mark.parametrize(("entropy", "sign"), [(0.2, -1), (0.9, 1)])
 def test_temperature_rises_while_the_entropy_is_below_its_goal(entropy: float, sign: int) -> None:
     log_alpha = torch.tensor(-1.0, requires_grad=True)
-    steps = torch.tensor([[entropy, entropy, 100.0]], requires_grad=True)
-    loss = losses.temperature_loss(log_alpha, steps, 0.5, torch.tensor([[True, True, False]]))
+    found = torch.tensor(entropy, requires_grad=True)
+    loss = losses.temperature_loss(log_alpha, found, 0.5)
     loss.backward()
     assert loss.item() == pytest.approx(-(entropy - 0.5))
     assert log_alpha.grad is not None
     assert log_alpha.grad.item() == pytest.approx(entropy - 0.5)  # descent goes the other way
     assert math.copysign(1, log_alpha.grad.item()) == sign
-    assert steps.grad is None
+    assert found.grad is None
 
 
 # A row of three transitions, the last one padding; the second one terminated.

@@ -80,7 +80,7 @@ def test_the_skip_carries_the_observation_to_the_heads() -> None:
         assert torch.equal(network(history)[..., -2:], history.observation)
 
 
-@pytest.mark.parametrize("rows", [5, CPU_ROWS, CPU_ROWS + 3])
+@pytest.mark.parametrize("rows", [5, CPU_ROWS, 2 * CPU_ROWS + 3])
 @pytest.mark.parametrize("widths", [(3, 2), (3, 8, 2), (3, 8, 6, 1)])
 def test_twins_are_two_perceptrons(rows: int, widths: tuple[int, ...]) -> None:
     torch.manual_seed(0)
@@ -106,7 +106,7 @@ def test_twins_are_two_perceptrons(rows: int, widths: tuple[int, ...]) -> None:
     assert not only_x.requires_grad
 
 
-@pytest.mark.parametrize("rows", [5, CPU_ROWS + 3])
+@pytest.mark.parametrize("rows", [5, 2 * CPU_ROWS + 3])
 @pytest.mark.parametrize("widths", [(5, 2), (5, 8, 2), (5, 8, 6, 1)])
 @pytest.mark.parametrize("kind", [Perceptron, TwinPerceptron])
 def test_gradients_of_heads_are_those_of_plain_layers(

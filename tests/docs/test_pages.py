@@ -9,7 +9,7 @@ import pytest
 
 import kalmanac
 from kalmanac.encoders import ENCODERS, KalmanEncoder, encoder_settings
-from kalmanac.envs import ENVS
+from kalmanac.envs import ENVS, environment_state, restore_environment
 from kalmanac.experiment import Experiment
 from kalmanac.sac import RecurrentSAC
 from kalmanac.suites import PRESETS
@@ -65,6 +65,25 @@ def test_the_page_on_own_environments_runs(run_in, tmp_path):
     assert names["info"]["observed"] in (True, False)
     assert names["info"]["privileged"].shape == (1,)
     assert np.array_equal(*names["same"])
+
+
+def test_the_page_on_watching_runs(run_in, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = run_in(code("docs/how-to-watch-an-agent.md", "python"))
+    assert names["episode"].about.seed == 101
+    assert len(list((tmp_path / "episodes").glob("*.png"))) == 2
+
+
+def test_the_environment_of_the_page_on_checkpoints_goes_on_exactly(run_in):
+    names = run_in(code("docs/runs-that-are-never-lost.md", "python"))
+    env, other = (names["Guess"]() for _ in range(2))
+    env.reset(seed=0)
+    env.step([0.1])
+    restore_environment(other, environment_state(env))
+    for _ in range(19):
+        (seen, reward, *_), (seen_too, reward_too, *_) = env.step([0.2]), other.step([0.2])
+        assert (seen, reward) == (seen_too, reward_too)
+    assert env.left == other.left == 0
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_the_single_environments_state_is_plain_and_goes_on_exactly():
     env, fresh = BestArm(), BestArm()
     env.reset(seed=1)
     env.step(ASK)
-    fresh.set_state(json.loads(json.dumps(env.get_state())))
+    fresh.set_checkpoint_state(json.loads(json.dumps(env.get_checkpoint_state())))
     for action in (ASK, ASK, ABOVE):
         assert data_equivalence(env.step(action), fresh.step(action), exact=True)
     assert data_equivalence(env.reset(), fresh.reset(), exact=True)
@@ -125,9 +125,9 @@ def test_a_step_without_reset_and_a_strange_state_are_refused(env):
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
         env.step(np.zeros(2, int))
     with pytest.raises(ValueError, match=r"state: got \['mu'\], expected \['mu', 'sigma'"):
-        env.set_state({"mu": 0.0})
+        env.set_checkpoint_state({"mu": 0.0})
     with pytest.raises(ValueError, match=r"state\['mu'\]: got shape \(3,\)"):
-        env.set_state(env.get_state() | {"mu": np.zeros(3)})
+        env.set_checkpoint_state(env.get_checkpoint_state() | {"mu": np.zeros(3)})
 
 
 def test_a_step_after_the_end_is_refused():

@@ -95,14 +95,14 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not():
 def test_a_state_kept_and_set_goes_on_exactly(n):
     env = BestArmVector(n, horizon=5)
     run(env, n, 13)
-    state = env.get_state()
+    state = env.get_checkpoint_state()
     rng = np.random.default_rng(2)
     actions = [rng.integers(3, size=n) for _ in range(30)]
     after = [env.step(a) for a in actions]
     fresh = BestArmVector(n, horizon=5)
-    fresh.set_state(state)
+    fresh.set_checkpoint_state(state)
     assert data_equivalence(after, [fresh.step(a) for a in actions], exact=True)
-    fresh.set_state(state)  # the state itself was not used up
+    fresh.set_checkpoint_state(state)  # the state itself was not used up
     assert data_equivalence(after, [fresh.step(a) for a in actions], exact=True)
 
 

@@ -66,12 +66,10 @@ def test_observations_of_another_shape_or_range_are_refused():
 
 
 @pytest.mark.parametrize(
-    "space", [spaces.MultiDiscrete([2, 3]), spaces.Dict({"a": spaces.Discrete(2)})]
+    "space", [spaces.MultiBinary(3), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Text(3)]
 )
-def test_spaces_without_a_codec_are_named(space):
-    with pytest.raises(TypeError, match=f"observation space: got {type(space).__name__}"):
-        observation_codec(space)
-    with pytest.raises(TypeError, match=f"action space: got {type(space).__name__}"):
+def test_action_spaces_without_a_codec_are_named(space):
+    with pytest.raises(TypeError, match=f"action space: got {type(space).__name__}.*expected Disc"):
         action_codec(space)
 
 
@@ -80,7 +78,7 @@ def test_action_boxes_without_bounds_or_floats_are_refused():
         action_codec(spaces.Box(-np.inf, np.inf, (2,)))
     with pytest.raises(ValueError, match="expected finite bounds"):
         action_codec(spaces.Box(np.array([0, 0]), np.array([1, np.inf]), dtype=np.float64))
-    with pytest.raises(TypeError, match="expected Discrete or a Box of floats"):
+    with pytest.raises(TypeError, match="expected Discrete, MultiDiscrete or a Box of floats"):
         action_codec(spaces.Box(0, 5, (2,), dtype=np.int32))
 
 
@@ -114,6 +112,47 @@ def test_continuous_actions_span_the_box_and_never_leave_it(low, width, share):
 def test_rounding_to_float32_keeps_an_action_in_its_box(low, share):
     space = spaces.Box(np.float32(low), np.float32(low) + np.float32(3.7), (1,))
     assert action_codec(space).decode(np.array([[share]], np.float32))[0] in space
+
+
+def test_joint_actions_count_all_combinations_once():
+    space = spaces.MultiDiscrete([2, 3, 2], start=[0, 5, -1])
+    codec = action_codec(space)
+    assert (codec.size, codec.discrete) == (12, True)
+    decoded = codec.decode(np.arange(12))
+    assert (decoded.shape, decoded.dtype) == ((12, 3), space.dtype)
+    assert len({tuple(row) for row in decoded.tolist()}) == 12
+    assert all(row in space for row in decoded)
+    assert decoded[:3].tolist() == [[0, 5, -1], [0, 5, 0], [0, 6, -1]], "the last counts fastest"
+    grid = action_codec(spaces.MultiDiscrete([[2, 2], [2, 2]]))
+    assert grid.decode(np.array([5])).tolist() == [[[0, 1], [0, 1]]]
+    with pytest.raises(ValueError, match="action: got 12 to 12, expected 0 to 11"):
+        codec.decode(np.array([12]))
+
+
+def test_too_many_joint_actions_are_refused_with_the_reason():
+    assert action_codec(spaces.MultiDiscrete([64, 64])).size == 4096
+    with pytest.raises(ValueError, match="with 4160 joint actions, expected at most 4096: the ag"):
+        action_codec(spaces.MultiDiscrete([64, 65]))
+    with pytest.raises(ValueError, match=f"{10**40} joint actions"):
+        action_codec(spaces.MultiDiscrete([10] * 40))
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(6, start=3), spaces.MultiDiscrete([2, 3])])
+def test_random_actions_keep_to_the_mask(space):
+    codec = action_codec(space)
+    told = np.zeros((3000, *((2, 3) if isinstance(space, spaces.MultiDiscrete) else (6,))), np.int8)
+    told.reshape(3000, 6)[:, [1, 4]] = 1
+    told[:1000] = 1
+    mask = codec.mask(told)
+    assert (mask.shape, mask.dtype) == ((3000, 6), np.bool_)
+    drawn = codec.sample(np.random.default_rng(0), 3000, mask)
+    np.testing.assert_allclose(np.bincount(drawn[1000:], minlength=6)[[1, 4]], 1000, atol=100)
+    assert set(drawn[:1000]) == set(range(6))
+    for wrong in (np.ones((2, 5)), np.ones(6)):
+        with pytest.raises(ValueError, match=r"action_mask: got shape .*expected \('n', 6\)"):
+            codec.mask(wrong)
+    with pytest.raises(ValueError, match="action_mask: got one, expected none for continuous"):
+        action_codec(spaces.Box(-1, 1, (6,))).mask(np.ones((2, 6)))
 
 
 def test_bad_continuous_actions_are_refused_and_rounding_is_not():

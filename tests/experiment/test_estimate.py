@@ -27,11 +27,15 @@ def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
 
 
 def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
-    monkeypatch.setattr(sys.modules[estimate.__module__], "CapturedUpdate", lambda x: ("graph", x))
-    gpu = SimpleNamespace(device=torch.device("cuda"), update=None)
-    assert update_as_trained(gpu) == ("graph", gpu)
+    module = sys.modules[estimate.__module__]
+    monkeypatch.setattr(module, "Captured", lambda branches, device: ("graph", branches, device))
+    cuda = torch.device("cuda")
+    gpu = SimpleNamespace(device=cuda, update=None)
+    kind, (work,), device = update_as_trained(gpu, "batch")
+    assert (kind, work.learner, work.batch, device) == ("graph", gpu, "batch", cuda)
     cpu = make_model(TINY, training_environment(TINY), "cpu").learner
-    assert update_as_trained(cpu) == cpu.update
+    eager = update_as_trained(cpu, "batch")
+    assert (eager.func, eager.args) == (cpu.update, ("batch",))
 
 
 def test_the_recording_of_an_update_is_not_timed():

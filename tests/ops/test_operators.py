@@ -217,6 +217,20 @@ def test_every_operator_of_the_backend_passes_opcheck(target):
         torch.library.opcheck(function, tree_map(fresh, args), tree_map(fresh, kwargs))
 
 
+@every_target
+def test_a_watched_scan_gives_the_same_bits(target):
+    """Where nobody records operators, the scan does without them; that must not be seen."""
+    target.require(torch.float32)
+    problem = draw(CASE, torch.float32).to(device=target.device)
+    alone = run_backward(problem, target)
+    with Calls() as calls:
+        watched = run_backward(problem, target)
+    assert bool(calls.seen) == (target.backend in ("cpu", "gpu"))
+    for one, other in zip(alone, watched, strict=True):
+        for name in one:
+            assert torch.equal(one[name], other[name]), name
+
+
 def test_the_fused_backends_are_operators():
     """Otherwise the test above would have nothing to check."""
     for backend in ("cpu", "gpu"):

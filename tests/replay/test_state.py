@@ -84,7 +84,7 @@ def test_a_state_is_tensors_and_plain_data_only() -> None:
     for part in ("storage", "episodes"):
         assert all(type(value) is torch.Tensor for value in state[part].values())
         assert all(value.is_contiguous() for value in state[part].values())
-    assert all(type(value) in (int, bool) for value in state["sizes"].values())
+    assert all(type(value) in (int, bool, tuple) for value in state["sizes"].values())
     assert all(type(state[name]) is int for name in ("streams", "capacity", "rows"))
 
 

@@ -6,6 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from kalmanac.rollout import Sight
+
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):
     """Observation (episode, time, last action). Episodes last `lengths` in turn.
@@ -49,8 +51,9 @@ def counting_vector(*lengths: tuple[int, ...], mode: AutoresetMode) -> SyncVecto
     )
 
 
-def by_time(observation: np.ndarray, episode_start: np.ndarray) -> np.ndarray:
+def by_time(sight: Sight, episode_start: np.ndarray) -> np.ndarray:
     """A policy that depends on the observation alone."""
+    observation = sight.observation
     return (observation[:, 0] + 2 * observation[:, 1]).astype(np.int64) % 3
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kalmanac.envs.spaces import action_codec, observation_codec
 from kalmanac.replay import Replay, Sizes
-from kalmanac.rollout import Collector
+from kalmanac.rollout import Collector, EnvironmentFailedError
 from tests.rollout.counting import Notebook, by_time, counting_vector
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
@@ -112,5 +112,5 @@ def test_missing_truth_is_refused():
             return observation, infos
 
     collecting = collector(Silent(counting_vector((2,), mode=SAME)), Notebook(1), privileged=True)
-    with pytest.raises(ValueError, match=r'info\["privileged"\]: got none'):
+    with pytest.raises(EnvironmentFailedError, match=r'wrong info\["privileged"\]: got none'):
         collecting.reset()

@@ -113,7 +113,7 @@ def test_acting_and_learning_see_the_same_scale():
               learning_starts=40, update_to_data=0.0).learn(40)
         for offset in (0.0, 40.0)
     ]  # fmt: skip
-    drawn = [model._training.batch() for model in models]
+    drawn = [model._training.batch_aside() for model in models]
     inside = torch.arange(drawn[0].observation.shape[1]) < drawn[0].lengths[:, None]
     torch.testing.assert_close(
         drawn[0].observation[inside], drawn[1].observation[inside], atol=1e-3, rtol=0

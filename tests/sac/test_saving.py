@@ -95,14 +95,14 @@ def test_file_is_plain(tmp_path):
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])["__metadata__"]
     assert header["format"] == "kalmanac-model"
-    assert header["version"] == "1"
+    assert header["version"] == "2"
     json.loads(header["document"])
     assert any(name.endswith("actor.head.layers.0.weight") for name in load_file(path))
 
 
 def test_failed_write_leaves_the_old_file(tmp_path):
     write_model(tmp_path / "m", {"x": 1})
-    with pytest.raises(TypeError, match="/y: got object, expected tensors and plain values"):
+    with pytest.raises(TypeError, match="/y: got object, expected arrays, tensors and plain"):
         write_model(tmp_path / "m", {"y": object()})
     assert read_model(tmp_path / "m") == {"x": 1}
     assert len(list(tmp_path.iterdir())) == 1
@@ -112,14 +112,14 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"path: got .*nothing"):
         RecurrentSAC.load(tmp_path / "nothing")
     (tmp_path / "text.safetensors").write_text("hello")
-    with pytest.raises(ValueError, match=r"expected a \.safetensors file"):
+    with pytest.raises(ValueError, match=r"expected a whole \.safetensors file"):
         RecurrentSAC.load(tmp_path / "text.safetensors")
     save_file({"x": torch.zeros(1)}, tmp_path / "foreign.safetensors")
     with pytest.raises(ValueError, match="expected a file written by `save`"):
         RecurrentSAC.load(tmp_path / "foreign.safetensors")
     header = {"format": "kalmanac-model", "version": "99", "document": "{}"}
     save_file({"x": torch.zeros(1)}, tmp_path / "new.safetensors", metadata=header)
-    with pytest.raises(ValueError, match="format version 99, expected 1"):
+    with pytest.raises(ValueError, match="format version 99, expected 2"):
         RecurrentSAC.load(tmp_path / "new.safetensors")
 
 
@@ -166,6 +166,13 @@ def test_tensors_survive_in_their_places(tmp_path):
         spaces.Box(-np.inf, np.inf, (1,), np.float32),
         spaces.Discrete(5),
         spaces.Discrete(3, start=-1),
+        spaces.MultiDiscrete([2, 3], start=[1, -1]),
+        spaces.MultiDiscrete([[2, 3], [4, 5]], dtype=np.int32),
+        spaces.MultiBinary(4),
+        spaces.MultiBinary([2, 3]),
+        spaces.MultiBinary([4]),
+        spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,)))),
+        spaces.Dict({"b": spaces.Dict({"x": spaces.MultiBinary(2)}), "a": spaces.Discrete(2)}),
     ],
     ids=str,
 )
@@ -177,8 +184,8 @@ def test_spaces_survive_as_json(space):
 
 
 def test_unknown_spaces_are_refused():
-    with pytest.raises(TypeError, match="space: got MultiBinary, expected Box or Discrete"):
-        space_to_json(spaces.MultiBinary(2))
+    with pytest.raises(TypeError, match="space: got Text, expected Box, Discrete, Multi"):
+        space_to_json(spaces.Dict({"a": spaces.Text(2)}))
     with pytest.raises(ValueError, match="space: got type 'Graph'"):
         space_from_json({"type": "Graph"})
 
@@ -194,3 +201,22 @@ def test_trained_on_cuda_predicts_the_same_on_the_cpu(encoder, tmp_path):
     there, here = (m.predict(seen, deterministic=True)[0] for m in (model, loaded))
     np.testing.assert_allclose(there, here, atol=1e-4)
     loaded.learn(30)
+
+
+def test_a_policy_alone_acts_the_same_in_a_small_file_and_does_not_learn_on(tmp_path):
+    model = small("vssm+kf", wandering(2), normalize_observations=True).learn(40)
+    for name, alone in (("whole", False), ("alone", True)):
+        model.save(tmp_path / name, policy_alone=alone)
+    loaded = RecurrentSAC.load(tmp_path / "alone", device="cpu")
+    np.testing.assert_array_equal(actions(model), actions(loaded))
+    assert loaded.num_timesteps == 40
+    whole, alone = (
+        (tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "alone")
+    )
+    assert alone < whole / 3
+    assert not any("critic" in name for name in load_file(tmp_path / "alone.safetensors"))
+    told = "env: got one to train in, expected None: the model's file holds its policy alone"
+    with pytest.raises(ValueError, match=told):
+        loaded.set_env(wandering(2))
+    with pytest.raises(ValueError, match=told):
+        RecurrentSAC.load(tmp_path / "alone", wandering(2), device="cpu")

@@ -1,6 +1,6 @@
 """The agent: recurrent soft actor-critic networks, their losses, and the learner around them."""
 
-from kalmanac.agent.heads import Categorical, Policy, Soft, SquashedGaussian
+from kalmanac.agent.heads import Categorical, Intention, Policy, SquashedGaussian
 from kalmanac.agent.learner import Learner, Metrics
 from kalmanac.agent.networks import Actor, Critic, HistoryNetwork
 from kalmanac.agent.settings import AgentSettings
@@ -11,9 +11,9 @@ __all__ = [
     "Categorical",
     "Critic",
     "HistoryNetwork",
+    "Intention",
     "Learner",
     "Metrics",
     "Policy",
-    "Soft",
     "SquashedGaussian",
 ]

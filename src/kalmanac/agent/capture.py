@@ -1,85 +1,162 @@
-"""The learner's update as one CUDA graph: the same code, recorded once and replayed.
+"""Work on a GPU as one CUDA graph: the same code, recorded once and replayed.
 
-At the paper's sizes an update is some hundred small kernels, and an eager one waits for the host
-to launch them. Nothing here knows what an update does.
+At the paper's sizes an update is some two hundred small kernels, and an eager one waits for the
+host to launch them. Several pieces of work that do not know of each other, such as the updates of
+several seeds, become branches of one graph and run side by side. Nothing here knows what the work
+does.
 """
 
 import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from kalmanac.agent.learner import Learner, Metrics
 from kalmanac.replay import Batch
 
-WARM_UP = 3  # eager updates before recording: libraries choose their kernels in the first ones
+WARM_UP = 3  # eager runs before recording: libraries choose their kernels in the first ones
+
+
+class Work(ABC):
+    """What can be recorded: tensor operations of fixed shapes on tensors of fixed places."""
+
+    tf32 = True  # matrix products may round their factors to 10 bits
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """What the host has to do before each run; it is never recorded."""
+
+    @abstractmethod
+    def places(self) -> Hashable:
+        """Where the tensors lie that the work reads or writes; another answer records anew."""
+
+    @abstractmethod
+    def generators(self) -> Sequence[Generator]:
+        """Those that the work draws from."""
+
+    @abstractmethod
+    def run(self) -> Metrics:
+        """Do it, on the current stream, without the host reading a number."""
+
+
+class UpdateWith(Work):
+    """Updates of a learner with one batch, again and again: to time them, or to compare them."""
+
+    def __init__(self, learner: Learner, batch: Batch) -> None:
+        self.learner, self.batch = learner, batch
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def places(self) -> Hashable:
+        """Always the same."""
+        return None
+
+    def generators(self) -> Sequence[Generator]:
+        """The learner's own."""
+        return [self.learner.learning]
+
+    def run(self) -> Metrics:
+        """One update."""
+        return self.learner.update(self.batch)
 
 
 class Recording(NamedTuple):
-    """A graph, the batch it reads, and the metrics it leaves."""
+    """A graph, the names of each branch's metrics, and where the graph leaves them."""
 
     graph: torch.cuda.CUDAGraph
-    batch: Batch
-    names: list[str]
-    numbers: Tensor  # in the order of the names
+    names: list[list[str]]
+    numbers: list[Tensor]  # of each branch, in the order of its names
 
 
-class CapturedUpdate:
-    """`learner.update` on CUDA, replayed from a graph from the fourth batch of one shape on.
+class Captured:
+    """Runs the branches together, replayed from a graph from the fourth time on.
 
-    Batches must keep their shapes; another shape records anew. Where recording fails, updates stay
-    eager, and one warning says why.
+    Where recording fails, they stay eager, and one warning says why.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
+    def __init__(self, branches: Sequence[Work], device: torch.device) -> None:
+        self.branches, self.device = list(branches), device
         self.failed = False
-        self._stream = torch.cuda.Stream(learner.device)
-        self._seen = 0
-        self._shapes: list[torch.Size | None] = []
+        self._main = torch.cuda.Stream(device)
+        many = len(self.branches) > 1
+        self._sides = [torch.cuda.Stream(device) if many else self._main for _ in self.branches]
+        self._warmed = 0
+        self._places: list[Hashable] = []
         self._recording: Recording | None = None
 
-    def __call__(self, batch: Batch) -> Metrics:
-        """One update; metrics are 0-d tensors, as of `Learner.update`."""
-        shapes = [None if x is None else x.shape for x in batch]
-        if shapes != self._shapes:
-            self._shapes, self._seen, self._recording = shapes, 0, None
+    def __call__(self) -> list[Metrics]:
+        """One run of each branch; metrics are 0-d tensors."""
+        for work in self.branches:
+            work.prepare()
+        places = [work.places() for work in self.branches]
+        if places != self._places:
+            self._places, self._recording = places, None
         if self.failed:
-            return self.learner.update(batch)
-        if self._seen < WARM_UP:
-            self._seen += 1
-            return self._beside(batch)
+            return [_eagerly(work) for work in self.branches]
+        if self._warmed < WARM_UP:
+            self._warmed += 1
+            with self._beside():
+                return self._side_by_side()
         if self._recording is None:
-            stream = torch.cuda.current_stream(self.learner.device)
+            stream = torch.cuda.current_stream(self.device)
             try:
-                self._recording = self._record(batch)
+                self._recording = self._record()
             except RuntimeError as error:
                 torch.cuda.set_stream(stream)  # a failed capture leaves its own behind
                 self.failed = True
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
-                return self.learner.update(batch)
-        graph, held, names, numbers = self._recording
-        for to, x in zip(held, batch, strict=True):
-            if to is not None and x is not None:
-                to.copy_(x)
+                return [_eagerly(work) for work in self.branches]
+        graph, names, numbers = self._recording
         graph.replay()
-        return dict(zip(names, numbers.clone().unbind(), strict=True))
+        return [
+            dict(zip(own, found.clone().unbind(), strict=True))
+            for own, found in zip(names, numbers, strict=True)
+        ]
 
-    def _beside(self, batch: Batch) -> Metrics:
-        """An eager update on the stream that will record, as capture wants its warm-up."""
-        self._stream.wait_stream(torch.cuda.current_stream(self.learner.device))
-        with torch.cuda.stream(self._stream):
-            metrics = self.learner.update(batch)
-        torch.cuda.current_stream(self.learner.device).wait_stream(self._stream)
-        return metrics
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """On the stream that will record, as capture wants its warm-up."""
+        current = torch.cuda.current_stream(self.device)
+        self._main.wait_stream(current)
+        with torch.cuda.stream(self._main):
+            yield
+        current.wait_stream(self._main)
 
-    def _record(self, batch: Batch) -> Recording:
-        held = Batch._make(None if x is None else x.clone() for x in batch)
+    def _side_by_side(self) -> list[Metrics]:
+        """Each branch on its own stream, from the main one and back to it."""
+        found = []
+        for work, side in zip(self.branches, self._sides, strict=True):
+            if side is not self._main:
+                side.wait_stream(self._main)
+            with torch.cuda.stream(side):
+                found.append(_eagerly(work))
+        for side in self._sides:
+            if side is not self._main:
+                self._main.wait_stream(side)
+        return found
+
+    def _record(self) -> Recording:
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.learner.learning)
-        with torch.cuda.graph(graph, stream=self._stream):
-            metrics = self.learner.update(held)
-            numbers = torch.stack(list(metrics.values()))
-        return Recording(graph, held, list(metrics), numbers)
+        for work in self.branches:
+            for generator in work.generators():
+                graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, stream=self._main):
+            found = self._side_by_side()
+            numbers = [torch.stack(list(metrics.values())) for metrics in found]
+        return Recording(graph, [list(metrics) for metrics in found], numbers)
+
+
+def _eagerly(work: Work) -> Metrics:
+    """Run it with the matrix products that it asks for."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = work.tf32
+    try:
+        return work.run()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,7 +1,8 @@
 """Policies: what an actor's numbers mean, for continuous and for discrete actions.
 
-Both answer the one question of the losses, the soft value V = E[min Q(a) - α log π(a)]: the
-Gaussian by one reparameterised sample, the categorical by an exact sum (Christodoulou, 2019).
+Both say what they intend, which answers the one question of the losses, the soft value
+V = E[min Q(a) - α log π(a)]: the Gaussian by one reparameterised sample, the categorical by an
+exact sum (Christodoulou, 2019).
 """
 
 import math
@@ -13,15 +14,32 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+# A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
+FORBIDDEN = -1e30
+
 # Both critics' value of an action, (2, …); of every discrete action, (2, …, A), if asked with None.
 Values = Callable[[Tensor | None], Tensor]
 
 
-class Soft(NamedTuple):
-    """Soft value and entropy of a policy, (…) each."""
+class Intention(NamedTuple):
+    """What a policy means to do at steps (…): one action, or all of them with their shares."""
 
-    value: Tensor
-    entropy: Tensor
+    entropy: Tensor  # (…)
+    action: Tensor | None = None  # (…, A), drawn
+    share: Tensor | None = None  # (A, …): π of every discrete action
+    log_share: Tensor | None = None  # (A, …)
+
+    def log_shares(self) -> Tensor:
+        """log π of every discrete action, (…, A)."""
+        assert self.log_share is not None
+        return self.log_share.movedim(0, -1)
+
+    def soft_value(self, values: Values, temperature: Tensor) -> Tensor:
+        """V = E[min over the twins of Q(a) - α log π(a)], (…), differentiable."""
+        lower = values(self.action).amin(0)
+        if self.share is not None:
+            lower = (self.share * lower.movedim(-1, 0)).sum(0)
+        return torch.addcmul(lower, temperature, self.entropy)
 
 
 class Policy(ABC):
@@ -38,14 +56,16 @@ class Policy(ABC):
         """The action to take without exploring, in the form of `sample`."""
 
     @abstractmethod
-    def soft_value(
-        self, parameters: Tensor, values: Values, temperature: Tensor, generator: Generator
-    ) -> Soft:
-        """E[min over the twins of Q(a) - α log π(a)] and E[-log π(a)], differentiable."""
+    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
+        """What the policy means to do, differentiable; the entropy is E[-log π(a)]."""
 
     @abstractmethod
     def as_input(self, action: Tensor) -> Tensor:
         """The action as networks read it: float (…, A), one-hot if discrete."""
+
+    @abstractmethod
+    def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        """Parameters of the same policy among the actions that `mask` (…, A) allows."""
 
 
 class SquashedGaussian(Policy):
@@ -67,19 +87,20 @@ class SquashedGaussian(Policy):
         """The squashed mean."""
         return torch.tanh(self._split(parameters)[0])
 
-    def soft_value(
-        self, parameters: Tensor, values: Values, temperature: Tensor, generator: Generator
-    ) -> Soft:
-        """See `Policy`; from one sample."""
+    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
+        """One reparameterised draw, and its own -log π for the entropy."""
         mean, log_std = self._split(parameters)
         noise = _normal(mean, generator)
         raw = mean + log_std.exp() * noise
-        entropy = -_log_density(noise, log_std, raw)
-        return Soft(values(torch.tanh(raw)).amin(0) + temperature * entropy, entropy)
+        return Intention(-_log_density(noise, log_std, raw), torch.tanh(raw))
 
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
         return action
+
+    def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        """Refused: only single actions can be forbidden."""
+        raise ValueError("action_mask: got one, expected none for continuous actions")
 
     def log_density(self, parameters: Tensor, raw: Tensor) -> Tensor:
         """log π(tanh(raw)), (…): taken before the squashing, it is exact up to the edges ±1."""
@@ -106,20 +127,20 @@ class Categorical(Policy):
         """The likeliest action."""
         return parameters.argmax(-1)
 
-    def soft_value(
-        self, parameters: Tensor, values: Values, temperature: Tensor, generator: Generator
-    ) -> Soft:
-        """See `Policy`; exact."""
+    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
+        """All actions with their shares: values and entropy are exact."""
         # actions first: a CPU is ten times as fast along the steps as along a few actions
         log_p = F.log_softmax(parameters.movedim(-1, 0), 0)
         p = log_p.exp()
-        entropy = -(p * log_p).sum(0)
-        lower = values(None).amin(0).movedim(-1, 0)
-        return Soft((p * lower).sum(0) + temperature * entropy, entropy)
+        return Intention(-(p * log_p).sum(0), None, p, log_p)
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""
         return F.one_hot(action, self.outputs).to(torch.get_default_dtype())
+
+    def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        """See `Policy`; a forbidden action has probability 0, and no gradient reaches its logit."""
+        return parameters.masked_fill(~mask, FORBIDDEN)
 
 
 def _normal(like: Tensor, generator: Generator) -> Tensor:

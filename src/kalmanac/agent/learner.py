@@ -10,8 +10,9 @@ from torch import Generator, Tensor
 from kalmanac.agent import losses
 from kalmanac.agent.diagnostics import diagnose
 from kalmanac.agent.networks import Actor, Critic, read_history
+from kalmanac.agent.optimiser import Adam, side_by_side
 from kalmanac.agent.settings import AgentSettings
-from kalmanac.agent.snapshot import adam_tensors, load_adam, load_generator, split_prefixes
+from kalmanac.agent.snapshot import load_generator, split_prefixes
 from kalmanac.encoders import State
 from kalmanac.replay import Batch, Sizes
 
@@ -59,17 +60,15 @@ class Learner:
         self.log_alpha = torch.full((), log, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
 
-        # lists made once: walking a module's tree at every update costs more than Adam's own work
-        self._actor: list[Tensor] = list(self.actor.parameters())
-        self._critic: list[Tensor] = list(self.critic.parameters())
-        self._target: list[Tensor] = list(self.target.parameters())
-        own = [self.log_alpha] if self.learns_temperature else []
-        self.optimiser = torch.optim.Adam(
-            self._actor + self._critic + own,
-            lr=settings.learning_rate,
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
+        learnt: dict[str, list[Tensor]] = {
+            "actor": list(self.actor.parameters()),
+            "critic": list(self.critic.parameters()),
+            "temperature": [self.log_alpha] if self.learns_temperature else [],
+        }
+        self._learnt = [p for group in learnt.values() for p in group]
+        self.optimiser = Adam(learnt, settings.learning_rate)
+        self._critic = self.optimiser.values[self.optimiser.spans["critic"]]
+        self._target = side_by_side(list(self.target.parameters()))
 
     def initial_state(self, rows: int) -> State:
         """The actor's memory before the first step of `rows` episodes."""
@@ -79,7 +78,8 @@ class Learner:
     def act(
         self, observation: Tensor, previous_action: Tensor, state: State, *,
         episode_start: Tensor, explore: bool, observed: Tensor | None = None,
-        generator: Generator | None = None,
+        generator: Generator | None = None, pixels: Tensor | None = None,
+        action_mask: Tensor | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """One action each for observations (n, O), and the memory behind it.
 
@@ -89,6 +89,8 @@ class Learner:
             explore: draw from the policy; False takes its mode.
             observed: (n,) bool: False where the reading is missing (and stored as zeros).
             generator: draws the actions; None is the learner's own, `acting`.
+            pixels: (n, P) uint8, where the observation has images.
+            action_mask: (n, A) bool: False where an action is forbidden.
 
         Returns:
             int64 (n,), or float (n, A) in [-1, 1].
@@ -96,15 +98,21 @@ class Learner:
         for name, x, width in (
             ("observation", observation, self.sizes.observation),
             ("previous_action", previous_action, self.sizes.action),
+            *([("pixels", pixels, self.sizes.pixels)] if self.sizes.images else []),
+            *([] if action_mask is None else [("action_mask", action_mask, self.sizes.action)]),
         ):
-            if x.dim() != 2 or x.shape[1] != width:
-                raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected (n, {width})")
+            came = None if x is None else tuple(x.shape)
+            if came is None or came[1:] != (width,):
+                raise ValueError(f"{name}: got shape {came}, expected (n, {width})")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
         features, state = self.actor.network.step(
-            observation, previous_action, state, reset=episode_start, observed=observed
-        )
+            observation, previous_action, state, reset=episode_start, observed=observed,
+            pixels=pixels,
+        )  # fmt: skip
         parameters = self.actor.head(features)
+        if action_mask is not None:
+            parameters = self.actor.policy.allowing(parameters, action_mask)
         if explore:
             return self.actor.policy.sample(parameters, generator or self.acting), state
         return self.actor.policy.mode(parameters), state
@@ -117,63 +125,62 @@ class Learner:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        self.optimiser.zero_grad(set_to_none=True)
         found, metrics = self.losses_of(batch)
-        torch.stack(list(found.values())).sum().backward()
-        for name, parameters in (("actor", self._actor), ("critic", self._critic)):
-            metrics[f"train/grad_norm_{name}"] = self._clip(parameters)
-        self.optimiser.step()
+        gradients = torch.autograd.grad(list(found.values()), self._learnt, materialize_grads=True)
+        norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
         with torch.no_grad():
-            torch._foreach_lerp_(self._target, self._critic, self.settings.tau)
-        return metrics
+            self._target.lerp_(self._critic, self.settings.tau)
+        return metrics | {f"train/grad_norm_{name}": norm for name, norm in norms.items()}
 
     def losses_of(self, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
         """The losses by name, none of which reaches another's parameters, and what to log."""
-        valid = batch.valid
+        steps = losses.Counted.of(batch.valid)
         temperature = self.log_alpha.detach().exp()
         history = read_history(batch)
         judged = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         policy, parameters = self.actor.policy, self.actor(history)
+        allowed = None if history.action_mask is None else history.action_mask[:, :-1]
 
         with torch.no_grad():
-            features = self.target.network.encode(judged)
-            following = self.target.judge(*(x[:, 1:] for x in features))
-            ahead = policy.soft_value(
-                parameters[:, 1:].detach(), following.frozen, temperature, self.learning
-            )
+            there = policy.intend(parameters[:, 1:], self.learning)
+            following = self.target.judge(*self.target.network.encode(judged)).following()
             target = losses.bootstrap_target(
-                batch.reward, batch.terminated, ahead.value, self.settings.gamma
+                batch.reward,
+                batch.terminated,
+                there.soft_value(following.frozen, temperature),
+                self.settings.gamma,
             )
 
+        here = policy.intend(parameters[:, :-1], self.learning)
         now = self.critic.judge(*self.critic.network.encode(judged.but_last()))
-        q = now.taken(batch.action.masked_fill(~valid[..., None], 0))
-        value, entropy = policy.soft_value(
-            parameters[:, :-1], now.frozen, temperature, self.learning
-        )
-        found = {
-            "actor_loss": losses.actor_loss(value, valid),
-            "critic_loss": losses.critic_loss(q, target, valid),
-        }
+        q = now.taken(batch.action.masked_fill(steps.left_out[..., None], 0))
         if self.settings.actor_objective == "cross-entropy":
-            log_policy = torch.log_softmax(parameters[:, :-1], -1)
-            found["actor_loss"] = losses.cross_entropy_loss(
-                log_policy, now.frozen(None), temperature, valid
+            climbs = losses.cross_entropy_loss(
+                here.log_shares(), now.frozen(None), temperature, steps, allowed
             )
-        if self.learns_temperature:
-            found["ent_coef_loss"] = losses.temperature_loss(
-                self.log_alpha, entropy, self.entropy_goal, valid
-            )
-        metrics = {f"train/{name}": x.detach() for name, x in found.items()}
+        else:
+            climbs = losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
+        found = {"actor_loss": climbs, "critic_loss": losses.critic_loss(q, target, steps)}
         with torch.no_grad():
-            return found, metrics | {
-                "train/ent_coef": temperature,
-                "train/entropy": losses.masked_mean(entropy, valid),
-                "train/q_mean": losses.masked_mean(q, valid),
-                "train/q_max": q.masked_fill(~valid, -math.inf).amax(),
-                "train/target_mean": losses.masked_mean(target, valid),
-            }
+            seen = torch.cat([q, target[None], here.entropy[None]])
+            means = steps.mean(seen)
+            target_mean, entropy = means[2], means[3]
+            q_max = seen[:2].masked_fill(steps.left_out, -math.inf).amax()
+        if self.learns_temperature:
+            goal: float | Tensor = self.entropy_goal
+            if allowed is not None:
+                goal = steps.mean(self.settings.goal_among(allowed.sum(-1)))
+            found["ent_coef_loss"] = losses.temperature_loss(self.log_alpha, entropy, goal)
+        metrics = {f"train/{name}": x.detach() for name, x in found.items()}
+        return found, metrics | {
+            "train/ent_coef": temperature,
+            "train/entropy": entropy,
+            "train/q_mean": means[:2].mean(),
+            "train/q_max": q_max,
+            "train/target_mean": target_mean,
+        }
 
     def diagnostics(self, batch: Batch) -> Metrics:
         """A closer look at a batch, for now and then; changes nothing."""
@@ -192,7 +199,7 @@ class Learner:
         found["log_alpha"] = self.log_alpha.detach().clone()
         for name, generator in self._generators().items():
             found[f"generator.{name}"] = generator.get_state()
-        return found | {f"adam.{k}": x for k, x in adam_tensors(self.optimiser).items()}
+        return found | {f"adam.{k}": x for k, x in self.optimiser.state_dict().items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on exactly where `state_dict` was taken, if that was on the same kind of device."""
@@ -204,20 +211,16 @@ class Learner:
             self.log_alpha.copy_(parts[""]["log_alpha"])
         for name, generator in self._generators().items():
             load_generator(generator, parts["generator"][name].cpu())
-        load_adam(self.optimiser, parts["adam"])
+        self.optimiser.load_state_dict(parts["adam"])
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
+        """A learner of its own in the same state: copied views would not know each other."""
+        twin = Learner(self.settings, self.sizes, device=self.device)
+        twin.load_state_dict(self.state_dict())
+        return twin
 
     def _generators(self) -> dict[str, Generator]:
         return {"acting": self.acting, "learning": self.learning}
-
-    def _clip(self, parameters: list[Tensor]) -> Tensor:
-        """The gradients' norm before they are clipped, if they are."""
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-        if self.settings.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(
-                parameters, self.settings.max_grad_norm, norm, foreach=True
-            )
-        return norm
 
     def _train(self, training: bool) -> None:
         """Dropout, where an encoder has it, works in updates only."""
@@ -250,6 +253,10 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
     }
     if settings.privileged_critic:
         expected["privileged"] = (*tokens, sizes.privileged)
+    if sizes.images:
+        expected["pixels"] = (*tokens, sizes.pixels)
+    if sizes.action_mask:
+        expected["action_mask"] = (*tokens, sizes.action)
     for name, shape in expected.items():
         x = getattr(batch, name)
         came = None if x is None else tuple(x.shape)

@@ -3,6 +3,7 @@
 Each owns an embedder and a history encoder; the twin Q heads share the critic's.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kalmanac.agent.heads import Categorical, Policy, SquashedGaussian
+from kalmanac.agent.images import ImageEmbedder
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.twin import Perceptron, TwinPerceptron
 from kalmanac.encoders import State, make_encoder
@@ -21,18 +23,22 @@ class History(NamedTuple):
 
     observation: Tensor  # (B, T + 1, O)
     previous_action: Tensor  # (B, T + 1, A)
-    lengths: Tensor  # (B,)
+    lengths: Tensor | None  # (B,); None: pads are computed like steps
     reset: Tensor | None  # (B, T + 1)
     observed: Tensor | None  # (B, T + 1)
+    pixels: Tensor | None = None  # (B, T + 1, P) uint8
+    action_mask: Tensor | None = None  # (B, T + 1, A); True on pads: a policy needs one action
 
     def but_last(self) -> "History":
         """Without the last token, (B, T)."""
         return History(
             self.observation[:, :-1],
             self.previous_action[:, :-1],
-            self.lengths.clamp(max=self.observation.shape[1] - 1),
+            None if self.lengths is None else self.lengths.clamp(max=self.observation.shape[1] - 1),
             None if self.reset is None else self.reset[:, :-1],
             None if self.observed is None else self.observed[:, :-1],
+            None if self.pixels is None else self.pixels[:, :-1],
+            None if self.action_mask is None else self.action_mask[:, :-1],
         )
 
 
@@ -42,12 +48,17 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     if privileged and batch.privileged is not None:
         observation = torch.cat([observation, batch.privileged], -1)
     padded = token_pads(batch)[..., None]
+    # A GPU takes as long with pads as without, and all encoders are causal: no step depends on the
+    # pads behind it. Lengths would only add operations there.
+    lengths = None if observation.is_cuda else batch.lengths
     return History(
         observation.masked_fill(padded, 0),
         batch.previous_action.masked_fill(padded, 0),
-        batch.lengths,
+        lengths,
         batch.reset,
         batch.observed,
+        batch.pixels,
+        None if batch.action_mask is None else batch.action_mask | padded,
     )
 
 
@@ -58,10 +69,20 @@ def token_pads(batch: Batch) -> Tensor:
 
 
 class HistoryNetwork(nn.Module):
-    """[z_t, o_t] with z = encoder(W [o_t, a_{t-1}]); o_t alone if the encoder has no memory."""
+    """[z_t, o_t] with z = encoder(W [o_t, a_{t-1}]); o_t alone if the encoder has no memory.
 
-    def __init__(self, observation: int, action: int, settings: AgentSettings) -> None:
+    Where there are images, o_t is the observation's vector with their features beside it.
+    """
+
+    def __init__(
+        self, observation: int, action: int, settings: AgentSettings,
+        images: Sequence[tuple[int, int, int]] = (),
+    ) -> None:  # fmt: skip
         super().__init__()
+        self.eyes = None
+        if images:
+            self.eyes = ImageEmbedder(images, settings.image_channels, settings.image_features)
+            observation += self.eyes.features
         encoder = make_encoder(settings.encoder, **settings.for_encoder())
         self.previous_action = settings.previous_action
         self.encoder = encoder if encoder.uses_history else None
@@ -82,7 +103,7 @@ class HistoryNetwork(nn.Module):
 
     def encode(self, history: History) -> tuple[Tensor, ...]:
         """The features in parts, as heads take them: (z, observation), or the latter alone."""
-        observation = history.observation
+        observation = self.look(history.observation, history.pixels, history.observed)
         if self.encoder is None:
             return (observation,)
         z, _ = self.encoder(
@@ -95,14 +116,24 @@ class HistoryNetwork(nn.Module):
 
     def step(
         self, observation: Tensor, previous_action: Tensor, state: State, *, reset: Tensor,
-        observed: Tensor | None = None,
+        observed: Tensor | None = None, pixels: Tensor | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """The features of one token, (B, E + O), and the state behind it."""
+        observation = self.look(observation, pixels, observed)
         if self.encoder is None:
             return observation, state
         h = self.embed(observation, previous_action)
         z, state = self.encoder.step(h, state, reset=reset, observed=observed)
         return torch.cat([z, observation], -1), state
+
+    def look(self, observation: Tensor, pixels: Tensor | None, observed: Tensor | None) -> Tensor:
+        """o_t (…, O) of tokens; a missing reading has zeros in the place of image features too."""
+        if self.eyes is None or pixels is None:
+            return observation
+        features = self.eyes(pixels)
+        if observed is not None:
+            features = features.masked_fill(~observed[..., None], 0)
+        return torch.cat([observation, features], -1)
 
     def embed(self, observation: Tensor, previous_action: Tensor) -> Tensor:
         """h (…, E) of tokens."""
@@ -121,13 +152,16 @@ class Actor(nn.Module):
             if sizes.discrete
             else SquashedGaussian(sizes.action, settings.log_std_range)
         )
-        self.network = HistoryNetwork(sizes.observation, sizes.action, settings)
+        self.network = HistoryNetwork(sizes.observation, sizes.action, settings, sizes.images)
         widths = [self.network.features, *settings.actor_hidden, self.policy.outputs]
         self.head = Perceptron(widths, gain=settings.head_gain)
 
     def forward(self, history: History) -> Tensor:
         """The policy's parameters at every token, (B, T + 1, P)."""
-        return self.head(*self.network.encode(history))
+        parameters = self.head(*self.network.encode(history))
+        if history.action_mask is None:
+            return parameters
+        return self.policy.allowing(parameters, history.action_mask)
 
 
 class Critic(nn.Module):
@@ -137,7 +171,7 @@ class Critic(nn.Module):
         super().__init__()
         self.discrete = sizes.discrete
         seen = sizes.observation + sizes.privileged * settings.privileged_critic
-        self.network = HistoryNetwork(seen, sizes.action, settings)
+        self.network = HistoryNetwork(seen, sizes.action, settings, sizes.images)
         width = self.network.features + (0 if sizes.discrete else sizes.action)
         outputs = sizes.action if sizes.discrete else 1
         self.head = TwinPerceptron(
@@ -153,9 +187,16 @@ class Judgement:
     """Q at given features: of the actions taken, and of those that a policy would take."""
 
     def __init__(self, critic: Critic, features: Sequence[Tensor]) -> None:
-        self.features = features
+        self.features: Sequence[Tensor] = features
         self.head = critic.head
         self.table = critic.head(*features) if critic.discrete else None  # (2, …, A), once
+
+    def following(self) -> "Judgement":
+        """Of all steps (B, T) but the first."""
+        later = copy.copy(self)
+        later.features = [x[:, 1:] for x in self.features]
+        later.table = None if self.table is None else self.table[:, :, 1:]
+        return later
 
     def taken(self, action: Tensor) -> Tensor:
         """(2, …) of actions (…, A), one-hot if discrete; gradients reach the critic."""

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import torch
+from torch import Tensor
+
 from kalmanac.encoders import encoder_settings
 
 ActorObjective = Literal["value", "cross-entropy"]
@@ -35,6 +38,8 @@ class AgentSettings:
         max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
         log_std_range: bounds of a Gaussian policy's log standard deviation.
         previous_action: the embedder sees the previous action beside the observation.
+        image_channels: channels of the convolutions that look at an image; each halves its sides.
+        image_features: features of an image, beside those of the observation's other parts.
     """
 
     encoder: str = "vssm+kf"
@@ -56,6 +61,8 @@ class AgentSettings:
     max_grad_norm: float | None = None
     log_std_range: tuple[float, float] = (-20.0, 2.0)
     previous_action: bool = True
+    image_channels: tuple[int, ...] = (16, 32, 32)
+    image_features: int = 64
 
     def __post_init__(self) -> None:
         known = encoder_settings(self.encoder)
@@ -75,11 +82,11 @@ class AgentSettings:
             above = value > low if name != "gamma" else value >= low
             if not (above and value <= high and math.isfinite(value)):
                 raise ValueError(f"{name}: got {value!r}, expected a number in ({low}, {high}]")
-        for name in ("actor_hidden", "critic_hidden"):
+        for name in ("actor_hidden", "critic_hidden", "image_channels"):
             widths = getattr(self, name)
             if not all(isinstance(n, int) and n > 0 for n in widths):
                 raise ValueError(f"{name}: got {widths!r}, expected widths of at least 1")
-        for name in ("embedding", "context"):
+        for name in ("embedding", "context", "image_features"):
             size = getattr(self, name)
             if size is not None and (not isinstance(size, int) or size < 1):
                 raise ValueError(f"{name}: got {size!r}, expected an integer of at least 1")
@@ -101,6 +108,16 @@ class AgentSettings:
         low, high = self.log_std_range
         if not low < high:
             raise ValueError(f"log_std_range: got {self.log_std_range!r}, expected (low, high)")
+
+    def goal_among(self, allowed: Tensor) -> Tensor:
+        """The target entropies (…) where so many discrete actions (…) are allowed.
+
+        A share of the largest entropy that a state permits, log of that many, unless a number is
+        given: with a goal beyond the largest entropy, a learnt temperature would rise for ever.
+        """
+        if self.target_entropy != "auto":
+            return torch.full_like(allowed, float(self.target_entropy), dtype=torch.float32)
+        return self.target_entropy_scale * allowed.log()
 
     def entropy_goal(self, actions: int, discrete: bool) -> float:
         """The target entropy of an action space with `actions` dimensions or choices."""

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-# On a CPU, hidden layers of this many rows stay in the cache and in memory that is reused: a
+from kalmanac.agent import wide_layers
+
+# On a CPU, hidden layers of about this many rows stay in the cache and in memory that is reused: a
 # batch of Best Arm is 16,384 rows, and in one piece it takes three times as long.
 CPU_ROWS = 1024
+FEW = 8  # outputs: on a CPU, their product is faster transposed
 
 
 class Perceptron(nn.Module):
@@ -28,7 +31,7 @@ class Perceptron(nn.Module):
         """(…, first width), perhaps in several parts side by side, to (…, last width)."""
         weights = [layer.weight.mT[None] for layer in self.linear()]
         biases = [layer.bias[None, None] for layer in self.linear()]
-        return _run(parts, weights, biases)[0]
+        return _run(parts, weights, biases).squeeze(0)
 
     def linear(self) -> list[nn.Linear]:
         """The layers, with their type."""
@@ -60,6 +63,8 @@ class TwinPerceptron(nn.Module):
 def _run(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
     """K perceptrons, weights (K, n, m) and biases (K, 1, m), on parts (…, n'): (K, …, m)."""
     tensors = (*parts, *weights, *biases)
+    if parts[0].is_cuda:
+        return wide_layers.run(parts, weights, biases)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return _Layers.apply(len(parts), *tensors)
     return _forward(parts, weights, biases, None)
@@ -85,7 +90,10 @@ def _forward(
         y, hidden = _twins(x.mm(first), len(weights[0])), []
         for weight, bias in zip(weights[1:], biases[1:], strict=True):
             hidden.append(y.relu_())
-            y = torch.baddbmm(bias, y, weight)
+            if weight.shape[2] <= FEW and y.device.type == "cpu":  # half the time
+                y = torch.baddbmm(bias.mT, weight.mT.contiguous(), y.mT).mT
+            else:
+                y = torch.baddbmm(bias, y, weight)
         found.append(y)
         if pieces is not None:
             pieces.append(_Piece(x, hidden))
@@ -168,5 +176,6 @@ def _twins(wide: Tensor, count: int) -> Tensor:
 
 
 def _piece_size(rows: Tensor) -> int:
-    """Of the rows taken at once."""
-    return CPU_ROWS if rows.device.type == "cpu" else max(len(rows), 1)
+    """Of the rows taken at once: about `CPU_ROWS` on a CPU, with no small rest."""
+    pieces = round(len(rows) / CPU_ROWS) if rows.device.type == "cpu" else 1
+    return max(-(-len(rows) // max(pieces, 1)), 1)

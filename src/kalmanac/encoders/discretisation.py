@@ -1,17 +1,12 @@
-"""From a continuous diagonal system to one step of it: zero-order hold (paper, section 4.2).
-
-A real system (Ã, B̃) with Ã < 0 and a learnable step size Δ = softplus(Δ̃) becomes
-
-    a = exp(Δ Ã),   b = (a - 1) / Ã · B̃.
-"""
+"""A continuous diagonal system with a learnable step size, held for one step at a time."""
 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kalmanac.ops.arguments import carry_dtype
+from kalmanac.ops.hold import zero_order_hold
 
 RAW_STEP_SIZE = -7.0  # Δ̃ at the start (paper, Table 1)
 
@@ -34,12 +29,8 @@ class ZeroOrderHold(nn.Module):
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """The discrete a (N,) and b (N,), in float32 at least; b is None without an input."""
         carry = carry_dtype(self.log_rate.dtype)
-        rate = -self.log_rate.to(carry).exp()
-        exponent = F.softplus(self.raw_step_size.to(carry)) * rate
-        a = exponent.exp()
-        if self.input_gain is None:
-            return a, None
-        return a, torch.expm1(exponent) / rate * self.input_gain.to(carry)
+        gain = None if self.input_gain is None else self.input_gain.to(carry)
+        return zero_order_hold(self.log_rate.to(carry), gain, self.raw_step_size.to(carry))
 
 
 def inverse_softplus(y: float) -> float:

@@ -101,7 +101,7 @@ def read_steps(
     if state is not None:
         check_state(state, h.shape[0])
     rows = None if lengths is None else arguments.row_lengths(lengths, h, check=False)
-    if rows is None:
+    if rows is None or _all_full(rows, h.shape[1]):
         return Steps(h, None, None, reset, observed)
     padded = torch.arange(h.shape[1], device=h.device) >= rows[:, None]
     if reset is not None:
@@ -110,6 +110,13 @@ def read_steps(
     # masked_fill, not where: on CUDA, where would copy its scalar from the host, and no graph
     # could capture that.
     return Steps(h.masked_fill(padded, 0), rows, padded, reset, observed)
+
+
+def _all_full(rows: Tensor, steps: int) -> bool:
+    """No row has pads, as far as that can be seen without waiting for a device."""
+    if rows.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return bool((rows == steps).all())
 
 
 def check_step(

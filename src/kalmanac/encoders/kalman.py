@@ -16,6 +16,7 @@ from kalmanac.encoders.encoder import (
     positive_sizes,
     read_steps,
 )
+from kalmanac.encoders.projection import Projection
 from kalmanac.ops import Belief, Filtering, kalman_scan_packed
 
 R_MIN = 1e-3  # floor of the reading noise's variance (a choice; the paper names none)
@@ -73,7 +74,7 @@ class KalmanLayer(HistoryEncoder):
         self.layout = "u" * input_signal + "wr" + "q" * input_process_noise
         self.variance_feature = variance_feature
         self.r_min, self.q_min = r_min, q_min
-        self.in_projection = nn.Linear(d_model, len(self.layout) * d_state)
+        self.in_projection = Projection(d_model, len(self.layout) * d_state)
         self.dynamics = ZeroOrderHold(
             d_state, input_signal=input_signal, raw_step_size=raw_step_size
         )

@@ -74,6 +74,8 @@ class Stack(HistoryEncoder):
 
 def stack_states(states: Sequence[State]) -> State:
     """Named tuples of (B, …), one per layer, to one of (B, L, …)."""
+    if len(states) == 1:  # no copy
+        return type(states[0])(*(x.unsqueeze(1) for x in states[0]))
     fields = (torch.stack(layers, 1) for layers in zip(*states, strict=True))
     return type(states[0])(*fields)
 

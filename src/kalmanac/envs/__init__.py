@@ -26,6 +26,7 @@ from kalmanac.envs.spaces import (
     privileged_space,
 )
 from kalmanac.envs.table import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.track import Track
 from kalmanac.envs.workers import WorkerError, Workers
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "ObservationNoise",
     "POPGym",
     "PrivilegedObservation",
+    "Track",
     "WorkerError",
     "Workers",
     "action_codec",

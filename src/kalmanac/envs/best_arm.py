@@ -78,7 +78,7 @@ class BestArm(gymnasium.Env[NDArray[np.float32], np.int64]):
             info["win"] = bool(won)
         return self._observation(), float(reward), not self._running, False, info
 
-    def get_state(self) -> dict[str, Any]:
+    def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on, as plain data."""
         return {
             "mu": self._mu, "sigma": self._sigma, "sample": self._sample, "total": self._total,
@@ -86,9 +86,9 @@ class BestArm(gymnasium.Env[NDArray[np.float32], np.int64]):
             "generator": self.np_random.bit_generator.state,
         }  # fmt: skip
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `get_state` was called."""
-        best_arm_rules.check_state(state, self.get_state())
+    def set_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        best_arm_rules.check_state(state, self.get_checkpoint_state())
         self._mu, self._sigma = float(state["mu"]), float(state["sigma"])
         self._sample, self._total = float(state["sample"]), float(state["total"])
         self._count, self._running = int(state["count"]), bool(state["running"])

@@ -79,7 +79,7 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         infos |= self._infos()
         return self._observations(), rewards, ended, np.zeros_like(ended), infos
 
-    def get_state(self) -> dict[str, Any]:
+    def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on: plain arrays, and the generator's state as plain data."""
         return {
             "mu": self._mu.copy(), "sigma": self._sigma.copy(), "sample": self._sample.copy(),
@@ -87,9 +87,9 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
             "generator": self.np_random.bit_generator.state,
         }  # fmt: skip
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `get_state` was called."""
-        best_arm_rules.check_state(state, self.get_state())
+    def set_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        best_arm_rules.check_state(state, self.get_checkpoint_state())
         self._mu, self._sigma, self._sample, self._total = (
             np.array(state[name], np.float64) for name in ("mu", "sigma", "sample", "total")
         )

@@ -23,6 +23,7 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
         space = privileged_space(env)
         if space is None:
             raise ValueError(f"env: got {env}, expected one that declares a privileged_space")
+        self.metadata = {**(env.metadata or {}), "observed": False}  # the truth is never missing
         self.single_observation_space = space
         self.observation_space = batch_space(space, env.num_envs)
 

@@ -1,7 +1,6 @@
 """Between Gymnasium's spaces and flat arrays: what an agent sees, and what an environment takes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -10,19 +9,12 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from kalmanac.envs.parts import Image, Part, parts
+
 Space = gymnasium.Space[Any]
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+MOST_JOINT_ACTIONS = 4096
 _ROUNDING = 1e-5  # how far beyond ±1 an action may be by rounding
-
-
-class ObservationCodec(ABC):
-    """Turns a batch of observations into rows of features."""
-
-    size: int  # O
-
-    @abstractmethod
-    def encode(self, batch: Any) -> NDArray[np.float32]:
-        """A batch as a vector environment gives it, or a sequence of observations: (n, O)."""
 
 
 class ActionCodec(ABC):
@@ -40,26 +32,103 @@ class ActionCodec(ABC):
         """What a vector environment's `step` takes, for a batch of the agent's actions."""
 
     @abstractmethod
-    def sample(self, rng: np.random.Generator, n: int) -> NDArray[Any]:
-        """`n` actions of the agent, uniformly at random."""
+    def sample(
+        self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """`n` actions of the agent, uniformly at random among those that `mask` (n, A) allows."""
+
+    def mask(self, values: Any) -> NDArray[np.bool_]:
+        """Masks as an environment tells them, (n, …) with A numbers each, as bool (n, A)."""
+        if not self.discrete:
+            raise ValueError("action_mask: got one, expected none for continuous actions")
+        array = np.asarray(values)
+        if array.ndim < 2 or int(np.prod(array.shape[1:])) != self.size:
+            raise ValueError(
+                f"action_mask: got shape {array.shape}, expected ('n', {self.size}): "
+                "one flag for each action"
+            )
+        return array.reshape(len(array), self.size).astype(np.bool_)
 
 
-def observation_codec(space: Space) -> ObservationCodec:
+class ObservationCodec:
+    """Turns a batch of observations into rows of features, and images into rows of pixels.
+
+    The features of all parts stand side by side in the order of the space: numbers as they are,
+    one-hot codes for choices. Images stay uint8, apart from the features.
+
+    A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: it is told
+    by `action_mask`, and is no feature.
+    """
+
+    def __init__(self, space: Space, actions: "ActionCodec | None" = None) -> None:
+        found = parts(space)
+        self._mask: Part | None = None
+        if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
+            for part in found:
+                if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
+                    self._mask = part
+        self._parts = [part for part in found if part is not self._mask]
+        self._features = [part for part in self._parts if not isinstance(part, Image)]
+        self._images = [part for part in self._parts if isinstance(part, Image)]
+        if not self._parts:
+            raise ValueError(f"observation space: got {space}, expected at least one part to see")
+        self.size = sum(part.width for part in self._features)  # O
+        self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
+        # (O,) bool: numbers that a normaliser may scale; the others are codes
+        self.scaled = np.repeat(
+            np.array([part.scaled for part in self._features], np.bool_),
+            [part.width for part in self._features],
+        )
+
+    @property
+    def tells_action_mask(self) -> bool:
+        """Whether an action mask comes inside the observation."""
+        return self._mask is not None
+
+    def encode(self, batch: Any) -> NDArray[np.float32]:
+        """A batch as a vector environment gives it, or a list of observations: (n, O)."""
+        found = [part.encode(part.rows(batch)) for part in self._features]
+        if not found:
+            return np.zeros((len(self._images[0].rows(batch)), 0), np.float32)
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+    def pixels(self, batch: Any) -> NDArray[np.uint8] | None:
+        """The images of the same batch, (n, P) one after another; None without images."""
+        if not self._images:
+            return None
+        return np.concatenate([part.encode(part.rows(batch)) for part in self._images], axis=1)
+
+    def action_mask(self, batch: Any) -> NDArray[Any] | None:
+        """The masks inside the observations, (n, …); None if there are none."""
+        return None if self._mask is None else self._mask.rows(batch)
+
+    def as_batch(self, observation: Any) -> tuple[Any, bool]:
+        """A batch, and whether a single observation was given instead."""
+        first = self._parts[0]
+        if not first.path:
+            observation = np.asarray(observation)
+        elif isinstance(observation, list):
+            return observation, False
+        single = first.is_single(observation)
+        return ([observation] if single else observation), single
+
+
+def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
     """The codec for observations of one environment's `space`."""
-    if isinstance(space, spaces.Box):
-        return BoxObservation(space)
-    if isinstance(space, spaces.Discrete):
-        return DiscreteObservation(space)
-    raise TypeError(f"observation space: got {space}, expected Box or Discrete")
+    return ObservationCodec(space, actions)
 
 
 def action_codec(space: Space) -> ActionCodec:
     """The codec for actions of one environment's `space`."""
     if isinstance(space, spaces.Discrete):
         return DiscreteAction(space)
+    if isinstance(space, spaces.MultiDiscrete):
+        return JointAction(space)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return BoxAction(space)
-    raise TypeError(f"action space: got {space}, expected Discrete or a Box of floats")
+    raise TypeError(
+        f"action space: got {space}, expected Discrete, MultiDiscrete or a Box of floats"
+    )
 
 
 def privileged_space(env: Environment) -> spaces.Box | None:
@@ -82,34 +151,6 @@ def privileged_space(env: Environment) -> spaces.Box | None:
     return None
 
 
-class BoxObservation(ObservationCodec):
-    """A Box of any shape, flattened."""
-
-    def __init__(self, space: spaces.Box) -> None:
-        self._shape = space.shape
-        self.size = int(np.prod(space.shape))
-
-    def encode(self, batch: Any) -> NDArray[np.float32]:
-        """(n, *shape) → (n, O)."""
-        rows = _rows(batch)
-        if rows.shape[1:] != self._shape and len(rows):
-            raise ValueError(f"observation: got shape {rows.shape}, expected {('n', *self._shape)}")
-        return rows.reshape(len(rows), self.size).astype(np.float32)
-
-
-class DiscreteObservation(ObservationCodec):
-    """A Discrete space, one-hot."""
-
-    def __init__(self, space: spaces.Discrete) -> None:
-        self._start = int(space.start)
-        self.size = int(space.n)
-
-    def encode(self, batch: Any) -> NDArray[np.float32]:
-        """(n,) → (n, O)."""
-        index = _integers("observation", _rows(batch), self._start, self.size)
-        return np.eye(self.size, dtype=np.float32)[index - self._start]
-
-
 class DiscreteAction(ActionCodec):
     """Actions 0 … A−1, counted from the space's own start."""
 
@@ -123,9 +164,40 @@ class DiscreteAction(ActionCodec):
         """(n,) → (n,)."""
         return _integers("action", np.asarray(actions), 0, self.size) + self._start
 
-    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def sample(
+        self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
         """int64 (n,)."""
-        return rng.integers(self.size, size=n)
+        return _sample(rng, n, self.size, mask)
+
+
+class JointAction(ActionCodec):
+    """Several choices at once as one of their A combinations, the last choice counting fastest."""
+
+    discrete = True
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        self._counts = tuple(int(n) for n in space.nvec.ravel())
+        self._shape, self._dtype = space.nvec.shape, space.dtype
+        self._start = np.ravel(space.start)
+        self.size = int(np.prod(np.array(self._counts, dtype=object)))
+        if self.size > MOST_JOINT_ACTIONS:
+            raise ValueError(
+                f"action space: got {space} with {self.size} joint actions, expected at most "
+                f"{MOST_JOINT_ACTIONS}: the agent values every combination on its own"
+            )
+
+    def decode(self, actions: Any) -> NDArray[Any]:
+        """(n,) → (n, *shape)."""
+        joint = _integers("action", np.asarray(actions), 0, self.size)
+        choices = np.stack(np.unravel_index(joint, self._counts), axis=1) + self._start
+        return choices.reshape(len(joint), *self._shape).astype(self._dtype)
+
+    def sample(
+        self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
+        """int64 (n,)."""
+        return _sample(rng, n, self.size, mask)
 
 
 class BoxAction(ActionCodec):
@@ -154,21 +226,20 @@ class BoxAction(ActionCodec):
         values = self._low * (1 - share) + self._high * share
         return values.reshape(len(actions), *self._space.shape).astype(self._space.dtype)
 
-    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float32]:
+    def sample(
+        self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float32]:
         """float32 (n, A)."""
         return rng.uniform(-1, 1, size=(n, self.size)).astype(np.float32)
 
 
-def _rows(batch: Any) -> NDArray[Any]:
-    """A batch as one array; `final_obs` comes as an array of arrays."""
-    if isinstance(batch, np.ndarray) and batch.dtype != object:
-        return batch
-    if not isinstance(batch, np.ndarray | Sequence):
-        raise TypeError(f"observation: got {type(batch).__name__}, expected an array or a sequence")
-    missing = sum(row is None for row in batch)
-    if missing:
-        raise ValueError(f"observation: got {missing} × None, expected an observation in every row")
-    return np.asarray(list(batch))
+def _sample(
+    rng: np.random.Generator, n: int, size: int, mask: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    if mask is None:
+        return rng.integers(size, size=n)
+    lots = 1.0 - rng.random((n, size))  # above 0: a forbidden action never wins
+    return (lots * mask).argmax(1)
 
 
 def _integers(name: str, values: NDArray[Any], start: int, n: int) -> NDArray[np.int64]:

@@ -22,6 +22,7 @@ from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.track import tracks
 from kalmanac.envs.workers import TIMEOUT, Workers
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -63,6 +64,13 @@ ENVS: dict[str, EnvironmentSpec] = {
         horizon=1000,
         evaluations={"in": {}, "out": {"sigma": (2.0, 3.0)}},
         noise="σ ~ U(0, 2)",
+    ),
+    "track": EnvironmentSpec(
+        name="track",
+        summary="Where is a wandering target? Noisy readings, an estimate at every step",
+        make=tracks,
+        settings={"decay": 0.95, "noise": 0.3, "horizon": 64},
+        horizon=64,
     ),
     **{
         f"dmc/{task}": EnvironmentSpec(

@@ -9,24 +9,37 @@ from kalmanac.experiment.building import (
     training_environment,
 )
 from kalmanac.experiment.description import AGENTS, Experiment
+from kalmanac.experiment.ending import ending, exit_status, tell
 from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
+from kalmanac.experiment.failure import RunFailedError
 from kalmanac.experiment.progress import Progress
-from kalmanac.experiment.running import Outcome, run
+from kalmanac.experiment.running import resume, resume_together, run, run_together
+from kalmanac.experiment.signals import StopSignals
+from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Outcome
 
 __all__ = [
     "AGENTS",
+    "CHECKPOINT_EVERY",
     "Estimate",
     "Experiment",
     "Outcome",
     "Progress",
+    "RunFailedError",
+    "StopSignals",
     "check_device",
     "check_environment",
     "check_workers",
+    "ending",
     "estimate",
     "evaluate",
     "evaluation_environment",
+    "exit_status",
     "make_model",
+    "resume",
+    "resume_together",
     "run",
+    "run_together",
+    "tell",
     "training_environment",
 ]

@@ -91,6 +91,10 @@ class Experiment:
     """What a discrete actor climbs; cross-entropy keeps its gradient where a policy is certain."""
     previous_action: bool = True
     """The agent sees its previous action."""
+    image_channels: tuple[int, ...] = (16, 32, 32)
+    """Channels of the convolutions that look at an image; each halves its sides."""
+    image_features: int = 64
+    """Features of an image, beside the observation's numbers."""
     max_grad_norm: float | None = None
     """Gradients are clipped to this norm."""
     privileged_critic: bool = False

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import torch
 
-from kalmanac.agent import Learner, Metrics
-from kalmanac.agent.capture import WARM_UP, CapturedUpdate
+from kalmanac.agent import Learner
+from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.progress import duration
 from kalmanac.experiment.recording import memory_gb
 from kalmanac.replay import Batch, Sizes
+from kalmanac.runlog import duration
 
 STORED_TWICE_AND_COPIED = 3  # the replay doubles: at most twice what it needs, plus the old half
 
@@ -53,8 +53,8 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
         packed=model.device.type == "cpu",
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)
-    update = update_as_trained(model.learner)
-    short, long = (timed(partial(update, batch)) for batch in (drawn, longest))
+    updates_with = (update_as_trained(model.learner, batch) for batch in (drawn, longest))
+    short, long = map(timed, updates_with)
     env.close()
     updates = experiment.update_to_data * max(
         0, experiment.total_steps - experiment.learning_starts
@@ -68,9 +68,11 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     )
 
 
-def update_as_trained(learner: Learner) -> Callable[[Batch], Metrics]:
-    """The update in the form that a training runs: on CUDA, replayed from a graph."""
-    return CapturedUpdate(learner) if learner.device.type == "cuda" else learner.update
+def update_as_trained(learner: Learner, batch: Batch) -> Callable[[], object]:
+    """An update in the form that a training runs: on CUDA, replayed from a graph."""
+    if learner.device.type == "cuda":
+        return Captured([UpdateWith(learner, batch)], learner.device)
+    return partial(learner.update, batch)
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
@@ -94,6 +96,9 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         lengths=torch.full((rows,), steps + 1, device=device),
         reset=first if device.type == "cpu" else None,  # as packed rows have it
         privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
+        observed=torch.ones_like(first) if sizes.observed else None,
+        pixels=zeros(steps + 1, sizes.pixels).to(torch.uint8) if sizes.images else None,
+        action_mask=zeros(steps + 1, sizes.action) == 0 if sizes.action_mask else None,
     )
 
 
@@ -101,7 +106,8 @@ def replay_gb(experiment: Experiment, sizes: Sizes) -> float:
     """The most that the replay of the run can hold."""
     numbers = sizes.observation + sizes.privileged + 1 + (1 if sizes.discrete else sizes.action)
     kept = min(experiment.total_steps, experiment.buffer_size or experiment.total_steps)
-    return STORED_TWICE_AND_COPIED * kept * (4 * numbers + 2) / 1e9
+    flags = 2 + sizes.observed + sizes.action * sizes.action_mask
+    return STORED_TWICE_AND_COPIED * kept * (4 * numbers + flags + sizes.pixels) / 1e9
 
 
 def mean_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> float:

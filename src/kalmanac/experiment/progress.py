@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from kalmanac.rollout import Episode
+from kalmanac.runlog import duration
 from kalmanac.sac import Callback, RecurrentSAC
 
 RECENT = 100  # episodes in the means, as SB3 counts them
@@ -70,6 +71,18 @@ class Progress(Callback):
             self._bar.update(0, completed=model.num_timesteps, figures=self.figures())
         self.stop()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The episodes behind the means."""
+        return {
+            "returns": [episode.total_reward for episode in self._recent],
+            "lengths": [episode.length for episode in self._recent],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Means go on where `state_dict` was called."""
+        for reward, length in zip(state["returns"], state["lengths"], strict=True):
+            self._recent.append(Episode(reward, length, False, 0, {}))
+
     def stop(self) -> None:
         """Give the terminal back; lines can still be said."""
         if self._bar is not None:
@@ -101,15 +114,6 @@ class Progress(Callback):
             left = max(self.total - steps_now, 0) * seconds / (steps_now - steps)
             parts.append(f"{duration(left)} left")
         return "  ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """A length of time in the largest unit that suits it."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def evaluation_line(values: Mapping[str, float]) -> str:

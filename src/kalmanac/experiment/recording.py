@@ -14,9 +14,14 @@ from torch import Tensor
 from kalmanac.experiment.building import check_environment, evaluation_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import evaluate
-from kalmanac.rollout import Episode
+from kalmanac.rollout import Episode, close_failed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
+
+_KEPT = (
+    "best", "diverged", "_names", "_sums", "_updates", "_updates_before", "_evaluated_at",
+    "_evaluations", "_next_row", "_row_step",
+)  # fmt: skip
 
 Told = Callable[[int, Mapping[str, float]], None]
 
@@ -42,6 +47,7 @@ class Recorder(Callback):
         }
         self.best = -math.inf
         self.diverged = False
+        self.failed = False  # an environment did, or may: nobody waits for it at the end
         self._episodes: list[Episode] = []
         self._names: list[str] = []
         self._sums: list[Tensor] = []
@@ -50,11 +56,13 @@ class Recorder(Callback):
         self._evaluations = 0  # the last one's number
         self._next_row = experiment.log_every
         self._began = self._row_began = time.perf_counter()
+        self._seconds = (0.0, 0.0)  # that the run and its next row had taken in earlier starts
         self._row_step = 0
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The clock starts."""
-        self._began = self._row_began = time.perf_counter()
+        """The clock starts, or goes on."""
+        now = time.perf_counter()
+        self._began, self._row_began = now - self._seconds[0], now - self._seconds[1]
 
     def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
         """Keep it for the next row."""
@@ -64,7 +72,10 @@ class Recorder(Callback):
         """Add the numbers up where they are: reading them would wait for the device."""
         self._updates += 1
         if self._sums:
-            torch._foreach_add_(self._sums, list(metrics.values()))
+            values = list(metrics.values())
+            if self._sums[0].device != values[0].device:  # as a checkpoint gave them
+                self._sums = [x.to(values[0].device) for x in self._sums]
+            torch._foreach_add_(self._sums, values)
         else:
             self._names = list(metrics)
             self._sums = [value.detach().clone() for value in metrics.values()]
@@ -78,7 +89,7 @@ class Recorder(Callback):
                 self._next_row = (step // every.log_every + 1) * every.log_every
                 values |= self._training(step)
             due = evaluations_due(every, step)
-            if due > self._evaluations and self._sound(model):
+            if due > self._evaluations and self.sound(model):
                 self._evaluations = due
                 values |= self._evaluation(model)
         finally:  # an evaluation that is interrupted takes no row with it
@@ -91,29 +102,52 @@ class Recorder(Callback):
         step = model.num_timesteps
         if step > self._row_step:
             self.folder.log(step, self._training(step))
-        self._sound(model)
+        self.sound(model)
 
     def finish(self, model: RecurrentSAC, status: str) -> None:
         """The last model, unless an evaluation has just saved it, and how it ended."""
         step = model.num_timesteps
-        if self._evaluated_at < step and self._sound(model):
+        if self._evaluated_at < step and self.sound(model):
             self._save(model, "last")
         self.folder.summarize(status=status, step=step, updates=self._updates)
 
-    def close(self) -> None:
-        """Close the evaluation environments."""
-        for env in self.places.values():
-            env.close()
-
-    def _sound(self, model: RecurrentSAC) -> bool:
-        """Whether all that is learnt is still a finite number; the losses are known by their rows.
+    def sound(self, model: RecurrentSAC) -> bool:
+        """Whether all that is learnt, and the losses since the last row, are still finite numbers.
 
         Reading waits for the device.
         """
-        learnt = [x for group in model.learner.optimiser.param_groups for x in group["params"]]
+        learnt = [model.learner.optimiser.values]
+        if self._sums:  # on the host, as a checkpoint gave them, until the first update
+            named = zip(self._names, self._sums, strict=True)
+            learnt += [x.to(model.device) for name, x in named if name.endswith("_loss")]
         finite = torch.stack([x.isfinite().all() for x in learnt]).all().item()
         self.diverged = self.diverged or not finite
         return not self.diverged
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that later rows depend on. Only what they need of an episode is kept."""
+        now = time.perf_counter()
+        return {
+            **{name: getattr(self, name) for name in _KEPT},
+            "returns": [episode.total_reward for episode in self._episodes],
+            "lengths": [episode.length for episode in self._episodes],
+            "seconds": (now - self._began, now - self._row_began),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called; the clock goes on with the training."""
+        for name in _KEPT:
+            setattr(self, name, state[name])
+        self._episodes = [
+            Episode(reward, length, False, 0, {})
+            for reward, length in zip(state["returns"], state["lengths"], strict=True)
+        ]
+        self._seconds = state["seconds"]
+
+    def close(self) -> None:
+        """Close the evaluation environments; those that may hang are not waited for."""
+        for env in self.places.values():
+            close_failed(env) if self.failed else env.close()
 
     def _training(self, step: int) -> dict[str, float]:
         """Means over the episodes and the updates since the last row."""
@@ -161,8 +195,7 @@ class Recorder(Callback):
         return values | {key: x.item() for key, x in model.diagnostics().items()}
 
     def _save(self, model: RecurrentSAC, which: str) -> None:
-        with self.folder.replacing(MODELS[which]) as path:
-            model.save(path)
+        model.save(self.folder.path / MODELS[which])
 
     def _clock(self, step: int) -> None:
         now = time.perf_counter()

@@ -1,71 +1,178 @@
-"""A run from its description to its folder. The training loop itself is `RecurrentSAC.advance`."""
+"""Runs from their descriptions to their folders, alone or several seeds together.
+
+The training loop itself is `kalmanac.sac.TrainingLoop`.
+"""
 
 import os
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any
 
-from kalmanac.envs.workers import TIMEOUT
-from kalmanac.experiment.building import make_model, training_environment
+from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.progress import Progress
-from kalmanac.experiment.recording import Recorder
-from kalmanac.runlog import RunFolder
-from kalmanac.sac import Callback
+from kalmanac.experiment.progress import Progress, evaluation_line
+from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
+from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
+from kalmanac.sac import Lockstep
 
-
-class Outcome(NamedTuple):
-    """How a run ended: "finished", "interrupted" (Ctrl-C) or "diverged", and where it lies."""
-
-    status: str
-    folder: Path
-    step: int
+AnyPath = str | os.PathLike[str]
+# what a run is made from: its experiment, its folder, and where it goes on from
+Job = tuple[Experiment, RunFolder, Checkpoint | None]
 
 
 def run(
-    experiment: Experiment,
-    folder: str | os.PathLike[str],
-    *,
-    device: str = "auto",
-    progress: Progress | None = None,
-    overwrite: bool = False,
-    events: bool = True,
-    workers: int | Literal["auto"] = 0,
-    worker_timeout: float = TIMEOUT,
-) -> Outcome:
-    """Train, evaluate and record. A run that Ctrl-C ends leaves its last model too.
+    experiment: Experiment, folder: AnyPath, *, overwrite: bool = False, events: bool = True,
+    **execution: Any,
+) -> Outcome:  # fmt: skip
+    """Train, evaluate, record and keep. A run that Ctrl-C ends leaves its last model too.
 
-    The folder is made, or cleared, only when all that the run needs has been built.
+    The folder is made, or cleared, only when all that the run needs has been built. What stops a
+    run from outside is a `RunFailedError` that names the cause and the last good checkpoint.
 
     Args:
         folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
-        device: "auto" takes a GPU where there is one.
-        progress: shows how the run gets on; None is silent.
         events: also write TensorBoard events.
-        workers: processes that step the training environments, 0 for this one; "auto" decides by
-            the environment and the cores. The results are the same.
-        worker_timeout: seconds until one that does not answer counts as hanging.
+        execution: device, progress, checkpoint_every, stop, workers …: see `Execution`.
     """
-    told = None if progress is None else progress.evaluated
     written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
-    training = training_environment(experiment, workers=workers, timeout=worker_timeout)
-    with closing(training) as env:
-        model = make_model(experiment, env, device)
-        with closing(Recorder(experiment, written, told)) as recorder, written:
-            watching: list[Callback] = [recorder, *([] if progress is None else [progress])]
-            status = "failed"
-            try:
-                model.learn(experiment.total_steps, callback=watching)
-                status = "finished"
-            except KeyboardInterrupt:
-                status = "interrupted"
-            except ValueError:  # as an action that is no number is refused
-                if not recorder.diverged:
-                    raise
-            finally:
-                if progress is not None:
-                    progress.stop()
-                if recorder.diverged:
-                    status = "diverged"
-                recorder.finish(model, status)
-    return Outcome(status, Path(folder), model.num_timesteps)
+    return _alone((experiment, written, None), Execution(**execution))
+
+
+def run_together(
+    experiments: Sequence[Experiment], folders: Sequence[AnyPath], *, overwrite: bool = False,
+    events: bool = True, **execution: Any,
+) -> list[Outcome | Exception]:  # fmt: skip
+    """Several runs in lockstep, each as `run` would do it alone; on a GPU they share its time.
+
+    A run that fails leaves the others alone: its place in the result holds what it raised. The
+    progress shown is that of the first run, with the evaluations of all.
+    """
+    pairs = zip(experiments, folders, strict=True)
+    jobs: list[Job] = [
+        (e, RunFolder(folder, e.to_data(), overwrite=overwrite, events=events), None)
+        for e, folder in pairs
+    ]
+    return _together(jobs, [Execution(**execution)] * len(jobs))
+
+
+def resume(
+    folder: AnyPath, *, step: int | None = None, events: bool = True,
+    checkpoint_every: int | None = None, **execution: Any,
+) -> Outcome:  # fmt: skip
+    """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
+
+    On the CPU what follows is the same, byte for byte, as if the run had never stopped, where the
+    environments can tell their states; others begin new episodes, which summary.json mentions.
+    A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
+    schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
+    """
+    job = _stopped(Path(folder), step, events)
+    return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
+
+
+def resume_together(
+    folders: Sequence[AnyPath], *, events: bool = True, checkpoint_every: int | None = None,
+    **execution: Any,
+) -> list[Outcome | Exception]:  # fmt: skip
+    """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
+    jobs = [_stopped(Path(folder), None, events) for folder in folders]
+    how = Execution(**execution)
+    return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
+
+
+def _stopped(path: Path, step: int | None, events: bool) -> Job:
+    """A run that can be gone on with."""
+    experiment = Experiment.from_data(read_experiment(path))
+    steps = checkpoint_steps(path)
+    if read_summary(path).get("status") == "finished":
+        raise ValueError(f"run: got {path}, which is finished, expected one that was stopped")
+    if not steps:
+        raise ValueError(f"run: got {path}, which has no checkpoint, expected one to go on from")
+    checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
+    marks = checkpoint.run["folder"]
+    return experiment, RunFolder(path, experiment.to_data(), events=events, marks=marks), checkpoint
+
+
+def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
+    """With the schedule of before, unless there is another."""
+    checkpoint = job[2]
+    assert checkpoint is not None
+    return replace(how, checkpoint_every=int(checkpoint.run["every"]) if every is None else every)
+
+
+def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint:
+    """A checkpoint of this experiment, looked at as a whole; BadFileError offers the one before."""
+    try:
+        return _whole(path, step, experiment)
+    except BadFileError as error:
+        others = [other for other in reversed(checkpoint_steps(path)) if other != step]
+        told = "no other checkpoint is whole"
+        for other in others:
+            with suppress(BadFileError):
+                _whole(path, other, experiment)
+                told = (
+                    f"the checkpoint of step {other:,} is whole: "
+                    f"`kalmanac resume {path} --step {other}` goes on from it"
+                )
+                break
+        raise BadFileError(f"{error}; {told}") from None
+
+
+def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
+    folder = CheckpointFolder(path)
+    checkpoint = folder.read(step)
+    for name in ("model", "callbacks", "folder", "experiment", "every"):
+        if name not in checkpoint.run:
+            raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
+    if checkpoint.run["experiment"] != experiment.to_data():
+        raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
+    folder.check(checkpoint)
+    return checkpoint
+
+
+def _alone(job: Job, how: Execution) -> Outcome:
+    (found,) = _together([job], [how])
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | Exception]:
+    """Run them in lockstep to their ends."""
+    found: dict[int, Outcome | Exception] = {}
+    under_way: dict[int, RunUnderWay] = {}
+    for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
+        try:
+            under_way[i] = RunUnderWay(*job, _showing(how, job[0], i, len(jobs)))
+        except Exception as error:
+            found[i] = error
+    lockstep = Lockstep([one.loop for one in under_way.values()])
+    interrupted = False
+    try:
+        lockstep.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    for number, (i, one) in enumerate(under_way.items()):
+        try:
+            found[i] = one.end(lockstep.failures.get(number), interrupted=interrupted)
+        except Exception as error:
+            found[i] = error
+    return [found[i] for i in range(len(jobs))]
+
+
+def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> Execution:
+    """The first of several runs has the progress bar; all tell their evaluations."""
+    progress = how.progress
+    if progress is None:
+        return how
+    if runs == 1:
+        return replace(how, told=progress.evaluated)
+    told = partial(_tell, progress, experiment.seed)
+    return replace(how, progress=progress if number == 0 else None, told=told)
+
+
+def _tell(progress: Progress, seed: int, step: int, values: dict[str, float]) -> None:
+    progress.say(f"seed {seed}, step {step:,}: {evaluation_line(values)}")

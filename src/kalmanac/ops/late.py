@@ -8,7 +8,7 @@ from typing import Any
 def late(module: str, function: str) -> Callable[..., Any]:
     """`module.function`, imported when it is first called."""
 
-    def call(*arguments: Any) -> Any:
-        return getattr(import_module(module), function)(*arguments)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(import_module(module), function)(*arguments, **named)
 
     return call

@@ -11,8 +11,11 @@ The time-varying inputs of the Kalman scan travel as a list with a layout: "uwr"
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.library import custom_op
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from kalmanac.ops.arguments import carry_dtype
 from kalmanac.ops.belief import Belief
@@ -44,8 +47,7 @@ def kalman_operator(
     or a time-varying process noise.
     """
 
-    @custom_op(f"kalmanac::kalman_{name}", mutates_args=())
-    def scan(
+    def plain(
         a: Tensor, b: Tensor | None, q: Tensor | None, signals: Sequence[Tensor], layout: str,
         m_start: Tensor | None, P_start: Tensor | None, m_prior: Tensor | None,
         P_prior: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
@@ -56,8 +58,7 @@ def kalman_operator(
             (lengths, reset, observed), (r_floor, q_floor),
         )  # fmt: skip
 
-    @custom_op(f"kalmanac::kalman_{name}_backward", mutates_args=())
-    def adjoint(
+    def plain_adjoint(
         a: Tensor, b: Tensor | None, q: Tensor | None, signals: Sequence[Tensor], layout: str,
         m_start: Tensor | None, P_start: Tensor | None, m_prior: Tensor | None,
         P_prior: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
@@ -70,6 +71,9 @@ def kalman_operator(
             (lengths, reset, observed), (r_floor, q_floor),
             (mean, variance, saved), (g_mean, g_variance, g_m, g_P),
         )  # fmt: skip
+
+    scan = custom_op(f"kalmanac::kalman_{name}", plain, mutates_args=())
+    adjoint = custom_op(f"kalmanac::kalman_{name}_backward", plain_adjoint, mutates_args=())
 
     @scan.register_fake
     def _(a, b, q, signals, layout, m, P, mp, Pp, lengths, reset, observed, *rest):
@@ -91,10 +95,10 @@ def kalman_operator(
         ctx.count, ctx.layout, ctx.floors = len(signals), layout, (r_floor, q_floor)
         ctx.set_materialize_grads(False)
 
-    def gradients(ctx, *given):
+    def gradients(ctx, *given, by=adjoint):
         a, b, q, *rest = ctx.saved_tensors
         signals, middle, outputs = rest[: ctx.count], rest[ctx.count : -3], rest[-3:]
-        found = adjoint(a, b, q, signals, ctx.layout, *middle, *ctx.floors, *outputs, *given[:4])
+        found = by(a, b, q, signals, ctx.layout, *middle, *ctx.floors, *outputs, *given[:4])
         inputs = (a, b, q, *signals, *middle[:4])
         found = [None if x is None else g for g, x in zip(found, inputs, strict=True)]
         beliefs = found[3 + ctx.count :]
@@ -102,16 +106,43 @@ def kalman_operator(
 
     scan.register_autograd(gradients, setup_context=remember)
 
+    class Scan(torch.autograd.Function):
+        """The operator without PyTorch's dispatcher, which takes longer than a short scan."""
+
+        @staticmethod
+        def forward(ctx, layout, count, *flat):
+            a, b, q, *rest = flat
+            inputs = (a, b, q, rest[:count], layout, *rest[count:])
+            output = plain(*inputs)
+            remember(ctx, inputs, output)
+            ctx.mark_non_differentiable(output[-1])
+            return output
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, *given):
+            a, b, q, signals, _, *beliefs_and_facts = gradients(ctx, *given, by=plain_adjoint)
+            return None, None, a, b, q, *signals, *beliefs_and_facts
+
     def kalman(x: KalmanInputs) -> tuple[Belief, Belief]:
         signals, layout = x.signals()
-        mean, variance, m, P, _ = scan(
-            x.a, x.b, None if "q" in layout else x.q, signals, layout,
+        parameters = (x.a, x.b, None if "q" in layout else x.q)
+        rest = (
             *(x.start or (None, None)), *(x.prior or (None, None)), x.lengths,
             x.reset, x.observed, x.r_floor, x.q_floor,
         )  # fmt: skip
+        if watched():
+            mean, variance, m, P, _ = scan(*parameters, signals, layout, *rest)
+        else:
+            mean, variance, m, P, _ = Scan.apply(layout, len(signals), *parameters, *signals, *rest)
         return Belief(mean, variance), Belief(m, P)
 
     return kalman
+
+
+def watched() -> bool:
+    """Is somebody recording operators: torch.compile, torch.export, fake tensors?"""
+    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 def linear_operator(

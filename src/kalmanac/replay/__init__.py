@@ -1,7 +1,18 @@
 """Replay: steps go in, right-padded batches of sub-trajectories come out."""
 
 from kalmanac.replay.batch import Batch, Sizes
+from kalmanac.replay.changes import Changes, Piece, books, rebuild
 from kalmanac.replay.drawing import RULES, Windows
 from kalmanac.replay.replay import Replay
 
-__all__ = ["RULES", "Batch", "Replay", "Sizes", "Windows"]
+__all__ = [
+    "RULES",
+    "Batch",
+    "Changes",
+    "Piece",
+    "Replay",
+    "Sizes",
+    "Windows",
+    "books",
+    "rebuild",
+]

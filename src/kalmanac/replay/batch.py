@@ -1,18 +1,26 @@
 """What a replay hands to a learner, and the sizes that fix its shapes."""
 
+import math
 from typing import NamedTuple
 
 from torch import Tensor
 
 
 class Sizes(NamedTuple):
-    """The shape of one step: O, A, whether actions are numbers 0 … A−1, S, and missing readings."""
+    """The shape of one step: O, A, whether actions are numbers 0 … A−1, and what else there is."""
 
     observation: int
     action: int
     discrete: bool
     privileged: int = 0  # S; 0: no privileged observation
     observed: bool = False  # True: readings can be missing, and the agent is told
+    images: tuple[tuple[int, int, int], ...] = ()  # (C, H, W) of each image beside the observation
+    action_mask: bool = False  # True: actions can be forbidden
+
+    @property
+    def pixels(self) -> int:
+        """P, the bytes of all images."""
+        return sum(math.prod(shape) for shape in self.images)
 
 
 class Batch(NamedTuple):
@@ -33,3 +41,5 @@ class Batch(NamedTuple):
     reset: Tensor | None = None  # (B, T+1) bool
     privileged: Tensor | None = None  # (B, T+1, S)
     observed: Tensor | None = None  # (B, T+1) bool, False where the reading is missing
+    pixels: Tensor | None = None  # (B, T+1, P) uint8, image after image, each (C, H, W)
+    action_mask: Tensor | None = None  # (B, T+1, A) bool, False where an action is forbidden

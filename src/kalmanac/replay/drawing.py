@@ -52,7 +52,7 @@ def draw(
 
 
 def _episodes(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
-    which, where = _uniform(table, (2, batch), generator)
+    which, where = uniform(table, batch, 2, generator)
     slot = (which * table.episodes).long()
     length = table.entries[LENGTH].index_select(0, slot)
     long = length > context
@@ -77,7 +77,7 @@ def _one_of(
 ) -> Cut:
     """Uniform over the first `starts` (slots,) steps of every episode."""
     ends = starts.cumsum(0)
-    (where,) = _uniform(table, (1, batch), generator)
+    (where,) = uniform(table, batch, 1, generator)
     pick = (where * ends[-1]).long()
     slot = torch.searchsorted(ends, pick, right=True)
     start = pick - (ends - starts).index_select(0, slot)
@@ -85,9 +85,11 @@ def _one_of(
     return Cut(slot, start, torch.minimum(start + context, length))
 
 
-def _uniform(table: Table, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+def uniform(table: Table, batch: int, of_each: int, generator: torch.Generator) -> Tensor:
     """Numbers in [0, 1) with 53 random bits: a product with a count below 2⁵³ stays below it."""
-    numbers = torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64)
+    numbers = torch.rand(
+        (of_each, batch), generator=generator, device=generator.device, dtype=torch.float64
+    )
     return numbers.to(table.entries.device)
 
 

@@ -33,6 +33,7 @@ class Episodes:
         self.held = np.zeros(streams, np.int64)  # transitions
         self.open = np.zeros(streams, np.bool_)
         self.slot = np.full(streams, -1, np.int64)  # of the open episode, once it has a transition
+        self.followed: list[Indices] | None = None  # slots that changed, where somebody asks for it
         self.device = device
         self._copied = device.type != "cpu"  # else the tensors are the bookkeeping's own memory
         self._set_table(np.zeros((3, 64), np.int64), 0)
@@ -63,6 +64,12 @@ class Episodes:
         if self.share is not None:
             self._slot_at = np.zeros((self.head.size, rows), np.int64)
             self._place(np.arange(self.count))
+
+    def reserve(self, episodes: int) -> None:
+        """Room in the table for so many episodes in all."""
+        missing = episodes - self._table.shape[1]
+        if missing > 0:
+            self._set_table(np.pad(self._table, ((0, 0), (0, missing))), self.count)
 
     def begin(self, streams: Indices) -> None:
         """The next position of each stream holds the first observation of an episode."""
@@ -116,10 +123,12 @@ class Episodes:
         self.open[streams] = False
         self.slot[streams] = -1
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self, *, with_table: bool = True) -> dict[str, Tensor]:
         """Copies of the bookkeeping."""
         arrays = {"head": self.head, "tail": self.tail, "held": self.held, "open": self.open}
-        arrays |= {"slot": self.slot, "table": self._table[:, : self.count]}
+        arrays |= {"slot": self.slot}
+        if with_table:
+            arrays["table"] = self._table[:, : self.count]
         return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
     def load(self, rows: int, state: dict[str, Tensor]) -> None:
@@ -157,6 +166,8 @@ class Episodes:
     def _note(self, slots: Indices) -> None:
         if self._copied:
             self._changed.append(slots)
+        if self.followed is not None:
+            self.followed.append(slots)
 
     def _set_table(self, table: Indices, count: int) -> None:
         self._table, self._count = table, np.array([count])

@@ -33,6 +33,8 @@ def gather(
         reset=layout.reset,
         privileged=storage.read("privileged", layout.token) if sizes.privileged else None,
         observed=storage.read("observed", layout.token) if sizes.observed else None,
+        pixels=storage.read("pixels", layout.token) if sizes.images else None,
+        action_mask=storage.read("action_mask", layout.token) if sizes.action_mask else None,
     )
 
 

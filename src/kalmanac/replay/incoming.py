@@ -17,13 +17,18 @@ Indices = NDArray[np.int64]
 
 
 def check_sizes(sizes: Sizes) -> None:
-    """O and A are at least 1, S at least 0."""
+    """O and A are at least 1, S at least 0; O may be 0 where there are images."""
     for name, value, least in (
-        ("observation", sizes.observation, 1),
+        ("observation", sizes.observation, 0 if sizes.images else 1),
         ("action", sizes.action, 1),
         ("privileged", sizes.privileged, 0),
     ):
         whole_number(f"sizes.{name}", value, least)
+    for shape in sizes.images:
+        for value in shape:
+            whole_number("sizes.images", value, 1)
+    if sizes.action_mask and not sizes.discrete:
+        raise ValueError("sizes.action_mask: got True, expected False for continuous actions")
 
 
 def whole_number(name: str, value: int, least: int) -> None:
@@ -59,16 +64,12 @@ def require(name: str, fine: NDArray[np.bool_], streams: Indices, expected: str)
 
 def vectors(name: str, x: Values, streams: Indices, width: int, device: torch.device) -> Tensor:
     """Finite float32 values (k, width) on the device."""
-    tensor = _floats(name, x, (streams.size, width), device)
-    _finite(name, tensor, streams)
-    return tensor
+    return _finite(name, _floats(name, x, (streams.size, width)), streams).to(device)
 
 
 def rewards(x: Values, streams: Indices, device: torch.device) -> Tensor:
     """Finite float32 values (k,) on the device."""
-    tensor = _floats("reward", x, (streams.size,), device)
-    _finite("reward", tensor, streams)
-    return tensor
+    return _finite("reward", _floats("reward", x, (streams.size,)), streams).to(device)
 
 
 def flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
@@ -103,12 +104,15 @@ def actions(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> 
 
 def token(
     streams: Indices, sizes: Sizes, device: torch.device, observation: Values,
-    privileged: Values | None, observed: Values | None,
+    privileged: Values | None, observed: Values | None, pixels: Values | None = None,
+    action_mask: Values | None = None,
 ) -> dict[str, Tensor]:  # fmt: skip
     """The fields that belong to an observation. A missing reading is stored as zeros."""
     for name, value, wanted in (
         ("privileged", privileged, sizes.privileged > 0),
         ("observed", observed, sizes.observed),
+        ("pixels", pixels, bool(sizes.images)),
+        ("action_mask", action_mask, sizes.action_mask),
     ):
         if (value is not None) != wanted:
             came = "None" if value is None else "values"
@@ -116,15 +120,41 @@ def token(
                 f"{name}: got {came}, expected {'values' if wanted else 'None'}, as the sizes say"
             )
     fields: dict[str, Tensor] = {}
-    readings = _floats("observation", observation, (streams.size, sizes.observation), device)
+    readings = _floats("observation", observation, (streams.size, sizes.observation))
     if observed is not None:
-        fields["observed"] = torch.from_numpy(flags("observed", observed, streams)).to(device)
-        readings = readings.masked_fill(~fields["observed"][:, None], 0)
-    _finite("observation", readings, streams)
-    fields["observation"] = readings
+        seen = torch.from_numpy(flags("observed", observed, streams))
+        readings = readings.masked_fill(~seen.to(readings.device)[:, None], 0)
+        fields["observed"] = seen.to(device)
+    fields["observation"] = _finite("observation", readings, streams).to(device)
+    if pixels is not None:
+        images = torch.from_numpy(
+            _exactly("pixels", pixels, (streams.size, sizes.pixels), np.uint8)
+        )
+        if observed is not None:
+            images = images.masked_fill(~seen[:, None], 0)
+        fields["pixels"] = images.to(device)
+    if action_mask is not None:
+        fields["action_mask"] = masks(action_mask, streams, sizes, device)
     if privileged is not None:
         fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged, device)
     return fields
+
+
+def masks(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> Tensor:
+    """Bool values (k, A) on the device, with an allowed action in every row."""
+    array = _exactly("action_mask", x, (streams.size, sizes.action), np.bool_)
+    require("action_mask", np.asarray(array.any(1)), streams, "an allowed action there")
+    return torch.from_numpy(array).to(device)
+
+
+def _exactly(name: str, x: Values, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    array = _array(name, x)
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(
+            f"{name}: got shape {array.shape} of {array.dtype}, "
+            f"expected {np.dtype(dtype)} of shape {shape}"
+        )
+    return array
 
 
 def _array(name: str, x: Values) -> NDArray[Any]:
@@ -134,14 +164,16 @@ def _array(name: str, x: Values) -> NDArray[Any]:
     return array if array.flags.writeable else array.copy()  # torch warns of read-only memory
 
 
-def _floats(name: str, x: Values, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _floats(name: str, x: Values, shape: tuple[int, ...]) -> Tensor:
+    """float32 where they are: what comes from the host is checked there, without a device."""
     tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(_array(name, x))
     if tensor.shape != shape:
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {shape}")
-    return tensor.to(device, torch.float32)
+    return tensor.to(torch.float32)
 
 
-def _finite(name: str, x: Tensor, streams: Indices) -> None:
+def _finite(name: str, x: Tensor, streams: Indices) -> Tensor:
+    """x, if all of it is finite."""
     # On the host numpy takes a quarter of torch's time for so few numbers.
     on_host = x.device.type == "cpu"
     if not bool(np.isfinite(x.numpy()).all() if on_host else x.isfinite().all()):
@@ -150,3 +182,4 @@ def _finite(name: str, x: Tensor, streams: Indices) -> None:
             f"{name}: got {x[tuple(where)].item()} in stream {streams[int(where[0])]}, "
             "expected finite numbers"
         )
+    return x

@@ -9,9 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.replay.drawing import Windows
+from kalmanac.ops.late import late
+from kalmanac.replay.drawing import Windows, uniform
+from kalmanac.replay.episodes import Table
 from kalmanac.replay.packing import first_fit_decreasing
 from kalmanac.replay.storage import Storage
+
+place_windows = late("kalmanac.ops.gpu.window_kernels", "place_windows")
 
 
 class Layout(NamedTuple):
@@ -45,6 +49,20 @@ def one_a_row(windows: Windows, storage: Storage, width: int) -> Layout:
         reset=None,
         begins=torch.arange(len(last), device=storage.device) * width,
     )
+
+
+def drawn_one_a_row(
+    table: Table, storage: Storage, batch: int, context: int, *, burn_in: int,
+    generator: torch.Generator,
+) -> tuple[Windows, Layout]:  # fmt: skip
+    """Windows by the rule `episodes`, laid out as by `one_a_row`: one kernel of the GPU backend."""
+    windows, token, step, valid = place_windows(
+        uniform(table, batch, 2, generator), *table, rows=storage.rows, nothing=storage.nothing,
+        context=context, burn_in=burn_in, width=context + burn_in + 1,
+    )  # fmt: skip
+    *drawn, begins = windows.unbind()
+    found = Windows(*drawn)
+    return found, Layout(token, step, valid, found.steps + 1, None, begins)
 
 
 def packed(windows: Windows, storage: Storage, width: int) -> Layout:

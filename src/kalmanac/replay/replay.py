@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kalmanac.ops import gpu
 from kalmanac.replay import drawing, gathering, incoming, layout
 from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.episodes import Episodes
@@ -54,14 +55,35 @@ class Replay:
         """Episodes held; an open one counts from its first transition on."""
         return self._episodes.count
 
+    def reserve(self, steps: int) -> None:
+        """Make room for so many more transitions at once: until they have come, nothing moves.
+
+        Episodes of a few steps need up to twice the room, and get it when they do.
+        """
+        rows = int(self._episodes.head.max()) + -(-steps // self.streams) + FIRST_ROWS
+        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+        self._episodes.reserve(self.episodes + steps if self.capacity is None else self.capacity)
+
+    def places(self) -> tuple[int, ...]:
+        """Where the tensors lie that `sample` reads; other numbers after they had to move."""
+        table = self._episodes.table()
+        return (*(x.data_ptr() for x in self._storage.fields.values()), table.entries.data_ptr())
+
+    def settle(self) -> None:
+        """Bring the table of episodes on the device up to date, as `sample` would."""
+        self._episodes.table()
+
     def begin(
         self, streams: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None,
+        observed: Values | None = None, pixels: Values | None = None,
+        action_mask: Values | None = None,
     ) -> None:  # fmt: skip
         """First observations (k, O) of new episodes of the streams (k,)."""
         at = incoming.stream_numbers(streams, self.streams)
         incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
-        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        token = incoming.token(
+            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+        )
         self._make_rows(at)
         self._storage.write(self._storage.index(at, self._episodes.head[at]), **token)
         self._episodes.begin(at)
@@ -69,7 +91,8 @@ class Replay:
     def add(
         self, streams: Values, action: Values, reward: Values, terminated: Values,
         truncated: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None,
+        observed: Values | None = None, pixels: Values | None = None,
+        action_mask: Values | None = None,
     ) -> None:  # fmt: skip
         """One transition in each of the streams (k,), with the observation it led to.
 
@@ -81,7 +104,9 @@ class Replay:
         stops = incoming.flags("truncated", truncated, at)
         actions = incoming.actions(action, at, self.sizes, self.device)
         rewards = incoming.rewards(reward, at, self.device)
-        token = incoming.token(at, self.sizes, self.device, observation, privileged, observed)
+        token = incoming.token(
+            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+        )
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
@@ -112,6 +137,15 @@ class Replay:
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
         """
+        if rule == "episodes" and not packed and self.device.type == "cuda" and gpu.INSTALLED:
+            self._check_draw(batch, context, burn_in, rule)
+            drawn = layout.drawn_one_a_row(
+                self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
+                generator=generator,
+            )  # fmt: skip
+            return gathering.gather(
+                drawn[1], drawn[0], self._storage, true_previous_action=true_previous_action
+            )
         windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
         return self.gather(
             windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
@@ -122,6 +156,12 @@ class Replay:
         burn_in: int = 0,
     ) -> drawing.Windows:  # fmt: skip
         """Choose windows. They are good until the next `add` or `close`."""
+        self._check_draw(batch, context, burn_in, rule)
+        return drawing.draw(
+            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
+        )
+
+    def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
         incoming.whole_number("batch", batch, 1)
         incoming.whole_number("context", context, 1)
         incoming.whole_number("burn_in", burn_in, 0)
@@ -129,9 +169,6 @@ class Replay:
             raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(drawing.RULES)}")
         if self._episodes.count == 0:
             raise ValueError("replay: got no transitions yet, expected at least one to draw from")
-        return drawing.draw(
-            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
-        )
 
     def gather(
         self, windows: drawing.Windows, most: int, *, true_previous_action: bool = False,
@@ -157,13 +194,14 @@ class Replay:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the replay that `state` was taken from; what comes next comes bit for bit."""
-        for name, own in (
-            ("sizes", self.sizes._asdict()),
-            ("streams", self.streams),
-            ("capacity", self.capacity),
+        shapes = tuple(tuple(shape) for shape in state["sizes"].get("images", ()))
+        for name, came, own in (
+            ("sizes", state["sizes"] | {"images": shapes}, self.sizes._asdict()),
+            ("streams", state["streams"], self.streams),
+            ("capacity", state["capacity"], self.capacity),
         ):
-            if state[name] != own:
-                raise ValueError(f"{name}: got {state[name]}, expected {own}")
+            if came != own:
+                raise ValueError(f"{name}: got {came}, expected {own}")
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 
@@ -173,6 +211,9 @@ class Replay:
             return
         while rows < needed:
             rows *= 2
-        rows = rows if self._most_rows is None else min(rows, self._most_rows)
-        self._storage.grow(rows, self._episodes.head)
-        self._episodes.index_rows(rows)
+        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+
+    def _grow(self, rows: int) -> None:
+        if rows > self._storage.rows:
+            self._storage.grow(rows, self._episodes.head)
+            self._episodes.index_rows(rows)

@@ -92,4 +92,8 @@ class Storage:
             fields["privileged"] = zeros(sizes.privileged)
         if sizes.observed:
             fields["observed"] = zeros(dtype=torch.bool)
+        if sizes.images:
+            fields["pixels"] = zeros(sizes.pixels, dtype=torch.uint8)
+        if sizes.action_mask:
+            fields["action_mask"] = zeros(sizes.action, dtype=torch.bool)
         return fields

@@ -2,17 +2,25 @@
 
 from kalmanac.rollout.collector import Collected, Collector
 from kalmanac.rollout.evaluation import Evaluation, PredictingModel, evaluate_policy
+from kalmanac.rollout.failure import EnvironmentFailedError, close_failed
+from kalmanac.rollout.senses import Senses, Sight, Tells, tells
 from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams, as_vector, autoreset_mode
 
 __all__ = [
     "Arrival",
     "Collected",
     "Collector",
+    "EnvironmentFailedError",
     "Episode",
     "EpisodeStreams",
     "Evaluation",
     "PredictingModel",
+    "Senses",
+    "Sight",
+    "Tells",
     "as_vector",
     "autoreset_mode",
+    "close_failed",
     "evaluate_policy",
+    "tells",
 ]

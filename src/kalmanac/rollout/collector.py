@@ -1,10 +1,10 @@
 """Environments × policy → transitions in the replay.
 
-The collector knows neither networks nor normalisation: a policy is a function from encoded
-observations to agent actions, and whoever owns the policy carries its state.
+The collector knows neither networks nor normalisation: a policy is a function from what is seen to
+agent actions, and whoever owns the policy carries its state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Replay
-from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams
+from kalmanac.rollout.failure import environment_judged
+from kalmanac.rollout.senses import Senses, Sight
+from kalmanac.rollout.vectors import Episode, EpisodeStreams
 
 Float32 = NDArray[np.float32]
-# encoded observations (n, O) and "an episode starts here" (n,) → agent actions (n,) or (n, A)
-Policy = Callable[[Float32, NDArray[np.bool_]], NDArray[Any]]
+# what n environments show and "an episode starts here" (n,) → agent actions (n,) or (n, A)
+Policy = Callable[[Sight, NDArray[np.bool_]], NDArray[Any]]
 
 
 class Collected(NamedTuple):
@@ -25,76 +27,88 @@ class Collected(NamedTuple):
 
     transitions: int  # at most n; NEXT_STEP's reset steps are none
     episodes: list[Episode]  # those that ended
-    observations: Float32  # (k, O): every observation that is new in the replay
+    observations: Float32  # (k, O): every observation that is new in the replay, none missing
 
 
 class Collector:
     """Steps a vector environment with a policy and stores what happened, stream i ↔ environment i.
 
-    With `privileged`, the environment's `info["privileged"]` is stored beside each observation.
+    With `privileged`, `observed` and `action_mask`, what the environment's infos say under these
+    names is stored beside each observation (`Senses`).
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], observations: ObservationCodec, actions: ActionCodec,
-        replay: Replay | None = None, *, privileged: bool = False,
+        replay: Replay | None = None, *, privileged: bool = False, observed: bool = False,
+        action_mask: bool = False,
     ) -> None:  # fmt: skip
         self.streams = EpisodeStreams(env)
-        self.observations, self.actions = observations, actions
+        self.actions = actions
+        self.senses = Senses(
+            observations, actions, observed=observed, action_mask=action_mask,
+            privileged=privileged,
+        )  # fmt: skip
         self.replay = replay
-        self.privileged = privileged
-        self.observation: Float32  # (n, O), to act on next
+        self.sight: Sight  # of n environments, to act on next
         self.episode_start: NDArray[np.bool_]  # (n,)
+
+    @property
+    def observation(self) -> Float32:
+        """(n, O), to act on next."""
+        return self.sight.observation
 
     def reset(self, seed: int | None = None) -> Collected:
         """Begin an episode in every environment."""
         observation, infos = self.streams.reset(seed)
-        self.observation = self.observations.encode(observation)
         self.episode_start = np.ones(self.streams.num_envs, dtype=np.bool_)
-        rows = np.arange(self.streams.num_envs)
-        if self.replay is not None:
-            self.replay.begin(rows, self.observation, self._truth(infos, rows))
-        return Collected(0, [], self.observation)
+        with environment_judged():
+            self.sight = self.senses.see(observation, infos)
+            if self.replay is not None:
+                self.replay.begin(np.arange(self.streams.num_envs), **self.sight.given())
+        return Collected(0, [], _readings(self.sight))
 
     def step(self, policy: Policy) -> Collected:
         """Act once in every environment."""
-        action = policy(self.observation, self.episode_start)
+        action = policy(self.sight, self.episode_start)
         arrival = self.streams.step(self.actions.decode(action))
-        observation = self.observations.encode(arrival.observation)
-        landed = observation
-        if len(arrival.ended_rows):
-            landed = observation.copy()
-            landed[arrival.ended_rows] = self.observations.encode(arrival.ended_observations)
-
-        stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-        if self.replay is not None:
-            if len(stepped):
-                self.replay.add(
-                    stepped, action[stepped], arrival.reward[stepped],
-                    arrival.terminated[stepped], arrival.truncated[stepped], landed[stepped],
-                    self._landed_truth(arrival, stepped),
-                )  # fmt: skip
-            if len(begun):
-                self.replay.begin(begun, observation[begun], self._truth(arrival.infos, begun))
-        self.observation, self.episode_start = observation, arrival.begun
-        new = np.concatenate([landed[stepped], observation[begun]])
+        with environment_judged():
+            rows = arrival.ended_rows
+            over = arrival.terminated if not len(rows) else None  # else `sight` shows new episodes
+            sight = landed = self.senses.see(arrival.observation, arrival.infos, over=over)
+            if len(rows):
+                last = self.senses.see(
+                    arrival.ended_observations, arrival.ended_infos, rows, arrival.terminated[rows]
+                )
+                landed = sight.replaced(rows, last)
+            stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
+            after, first = landed.at(stepped), sight.at(begun)
+            if self.replay is not None:
+                if len(stepped):
+                    self.replay.add(
+                        stepped, action[stepped], arrival.reward[stepped],
+                        arrival.terminated[stepped], arrival.truncated[stepped], **after.given(),
+                    )  # fmt: skip
+                if len(begun):
+                    self.replay.begin(begun, **first.given())
+        self.sight, self.episode_start = sight, arrival.begun
+        new = np.concatenate([_readings(after), _readings(first)])
         return Collected(len(stepped), arrival.episodes, new)
 
-    def _landed_truth(self, arrival: Arrival, rows: NDArray[np.int64]) -> Float32 | None:
-        """(k, S): the true states that the actions of `rows` led to."""
-        truth = self._truth(arrival.infos, rows)
-        last = self._truth(arrival.ended_infos, arrival.ended_rows)
-        if truth is not None and last is not None:
-            truth[np.searchsorted(rows, arrival.ended_rows)] = last
-        return truth
-
-    def _truth(self, infos: Mapping[str, Any], rows: NDArray[np.int64]) -> Float32 | None:
-        """(k, S): the true states of `rows` that came with the observations."""
-        if not self.privileged or not len(rows):
+    def state_dict(self) -> dict[str, Any] | None:
+        """The episodes under way, once `reset` began them; None where the environment is mute."""
+        streams = self.streams.state_dict()
+        if streams is None:
             return None
-        present = infos.get("_privileged", np.ones(self.streams.num_envs, dtype=np.bool_))
-        if "privileged" not in infos or not present[rows].all():
-            raise ValueError(
-                'info["privileged"]: got none from the environment, expected the true state with '
-                "every observation, the first and the last of an episode too"
-            )
-        return np.asarray(infos["privileged"])[rows].astype(np.float32)
+        shown = {name: x.copy() for name, x in self.sight.given().items()}
+        return {"streams": streams, "sight": shown, "episode_start": self.episode_start.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on in the same episodes."""
+        self.streams.load_state_dict(state["streams"])
+        self.sight = Sight(**{name: x.copy() for name, x in state["sight"].items()})
+        self.episode_start = state["episode_start"].copy()
+
+
+def _readings(sight: Sight) -> Float32:
+    """(k, O): the observations that are not missing."""
+    return sight.observation if sight.observed is None else sight.observation[sight.observed]

@@ -1,11 +1,15 @@
 """Evaluation episodes: an unbiased sample of a policy's returns, whatever the episodes' lengths."""
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from kalmanac.envs.spaces import action_codec, observation_codec
+from kalmanac.rollout.senses import Senses
 from kalmanac.rollout.vectors import (
     Environment,
     Episode,
@@ -16,7 +20,11 @@ from kalmanac.rollout.vectors import (
 
 
 class PredictingModel(Protocol):
-    """Anything with SB3's `predict`."""
+    """Anything with SB3's `predict`.
+
+    A model with an attribute `hears` is told more: those of `action_masks` and `observed` that it
+    names there are arguments of its `predict` too.
+    """
 
     def predict(
         self, observation: Any, state: Any = None,
@@ -73,14 +81,19 @@ def evaluate_policy(
     n = streams.num_envs
     quota = [(n_eval_episodes + n - 1 - i) // n for i in range(n)]
     played: list[list[Episode]] = [[] for _ in range(n)]
-    observation, _ = streams.reset(seed)
+    senses = _senses(model, vector)
+    observation, infos = streams.reset(seed)
+    over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
+    predict: Callable[..., tuple[Any, Any]] = model.predict
     while any(len(mine) < due for mine, due in zip(played, quota, strict=True)):
-        actions, state = model.predict(
-            observation, state=state, episode_start=starts, deterministic=deterministic
-        )
+        actions, state = predict(
+            observation, state=state, episode_start=starts, deterministic=deterministic,
+            **_told(senses, observation, infos, over),
+        )  # fmt: skip
         arrival = streams.step(actions)
-        observation, starts = arrival.observation, arrival.begun
+        observation, infos, starts = arrival.observation, arrival.infos, arrival.begun
+        over = arrival.terminated & ~starts  # NEXT_STEP: nothing is chosen before the reset
         for episode in arrival.episodes:
             if len(played[episode.stream]) < quota[episode.stream]:
                 played[episode.stream].append(episode)
@@ -91,3 +104,27 @@ def evaluate_policy(
         np.array([episode.length for episode in episodes]),
         None if any(win is None for win in won) else np.array(won, dtype=np.bool_),
     )
+
+
+def _senses(model: PredictingModel, env: VectorEnv[Any, Any, Any]) -> Senses | None:
+    """What the model wants to be told of; None: of observations only."""
+    hears: Collection[str] = getattr(model, "hears", ())
+    if not hears:
+        return None
+    actions = action_codec(env.single_action_space)
+    return Senses(
+        observation_codec(env.single_observation_space, actions), actions,
+        observed="observed" in hears, action_mask="action_masks" in hears,
+    )  # fmt: skip
+
+
+def _told(
+    senses: Senses | None, observation: Any, infos: Mapping[str, Any], over: NDArray[np.bool_]
+) -> dict[str, NDArray[np.bool_]]:
+    """As arguments of `predict`."""
+    if senses is None:
+        return {}
+    found = senses.told(observation, infos, np.arange(len(over)), over)
+    if "action_mask" in found:
+        found["action_masks"] = found.pop("action_mask")
+    return found

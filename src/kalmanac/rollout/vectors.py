@@ -19,6 +19,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from kalmanac.envs.resuming import environment_state, restore_environment
+from kalmanac.rollout.failure import environment_at_work
+
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
@@ -101,14 +104,16 @@ class EpisodeStreams:
 
     def reset(self, seed: int | None = None) -> tuple[Any, Mapping[str, Any]]:
         """Begin n episodes: their first observations, and infos."""
-        observation, infos = self.env.reset(seed=seed)
+        with environment_at_work():
+            observation, infos = self.env.reset(seed=seed)
         self._over[:] = False
         self._reward[:], self._length[:] = 0.0, 0
         return observation, infos
 
     def step(self, actions: Any) -> Arrival:
         """Take one vector step with what the environment calls actions."""
-        observation, reward, terminated, truncated, infos = self.env.step(actions)
+        with environment_at_work():
+            observation, reward, terminated, truncated, infos = self.env.step(actions)
         stepped = ~self._over
         terminated = np.asarray(terminated, dtype=np.bool_) & stepped
         truncated = np.asarray(truncated, dtype=np.bool_) & stepped
@@ -137,6 +142,20 @@ class EpisodeStreams:
             stepped, reward, terminated, truncated, observation, begun, infos, moved, last,
             last_infos, episodes,
         )  # fmt: skip
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The account and the environment's own state; None where it cannot tell that."""
+        state = environment_state(self.env)
+        account = {"over": self._over, "reward": self._reward, "length": self._length}
+        copies = {name: array.copy() for name, array in account.items()}
+        return None if state is None else {"account": copies, "env": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `state_dict` was called."""
+        restore_environment(self.env, state["env"])
+        account = state["account"]
+        self._over, self._reward = account["over"].copy(), account["reward"].copy()
+        self._length = account["length"].copy()
 
     def _final_observations(self, rows: NDArray[np.int64], infos: Mapping[str, Any]) -> list[Any]:
         """The last observations of the episodes that ended."""

@@ -2,6 +2,8 @@
 
 from kalmanac.sac.acting import PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks, EvalCallback
+from kalmanac.sac.lockstep import Lockstep
+from kalmanac.sac.loop import TrainingLoop
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.progress import ProgressBar
 from kalmanac.sac.recurrent_sac import RecurrentSAC
@@ -12,10 +14,12 @@ __all__ = [
     "Callback",
     "Callbacks",
     "EvalCallback",
+    "Lockstep",
     "Normaliser",
     "PolicyState",
     "ProgressBar",
     "RecurrentSAC",
     "Session",
+    "TrainingLoop",
     "TrainingSettings",
 ]

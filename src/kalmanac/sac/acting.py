@@ -1,4 +1,4 @@
-"""The policy in use: encoded observations in, agent actions out, its state passed along."""
+"""The policy in use: what is seen goes in, agent actions out, its state passed along."""
 
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac.agent import Learner
+from kalmanac.rollout import Sight
 from kalmanac.sac.normaliser import Normaliser
 
 
@@ -36,21 +37,28 @@ class Policy:
         return PolicyState(self.learner.initial_state(n), nothing)
 
     def act(
-        self, observation: NDArray[np.float32], state: PolicyState,
+        self, sight: Sight, state: PolicyState,
         episode_start: NDArray[np.bool_], *, explore: bool,
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        # torch warns of arrays that it must not write to
-        seen = torch.as_tensor(np.require(observation, requirements="W"), device=self.device)
+        shown = {
+            name: self._tensor(x) for name, x in sight._replace(privileged=None).given().items()
+        }
         if self.normaliser is not None:
-            seen = self.normaliser(seen)
+            shown["observation"] = self.normaliser.shown(
+                shown["observation"], shown.get("observed")
+            )
         starts = torch.tensor(episode_start, device=self.device)
         action, encoder = self.learner.act(
-            seen, state.previous_action, state.encoder, episode_start=starts, explore=explore,
-            generator=generator,
+            shown.pop("observation"), state.previous_action, state.encoder, episode_start=starts,
+            explore=explore, generator=generator, **shown,
         )  # fmt: skip
         return action.cpu().numpy(), PolicyState(encoder, self.learner.action_as_input(action))
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        # torch warns of arrays that it must not write to
+        return torch.as_tensor(np.require(array, requirements="W"), device=self.device)
 
     def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
         """`state`, but with `action` as what was really done."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -31,6 +31,13 @@ class Callback:
 
     def on_end(self, model: "RecurrentSAC") -> None:
         """After the last step, also if an error ended the training."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it must remember when the training is interrupted: arrays, tensors, plain data."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called; `on_start` comes after it."""
 
 
 class Callbacks(Callback):

@@ -16,17 +16,23 @@ class Normaliser:
     """(x − mean) / √(variance + ε), clipped to ±`clip`, over all encoded observations collected.
 
     Only collection updates it. The replay keeps raw observations, which are normalised when they
-    are drawn, so that old and new ones are always seen on the same scale. The privileged
-    observation is left as it is.
+    are drawn, so that old and new ones are always seen on the same scale. Codes (where `scaled`
+    (O,) is False), images and the privileged observation are left as they are; missing readings
+    do not count.
     """
 
-    def __init__(self, size: int, *, clip: float = 10.0) -> None:
+    def __init__(
+        self, size: int, *, clip: float = 10.0, scaled: NDArray[np.bool_] | None = None
+    ) -> None:
         if clip <= 0:
             raise ValueError(f"clip: got {clip}, expected a positive number")
         self.clip = clip
+        self.scaled = np.ones(size, np.bool_) if scaled is None else scaled
         self.count = 0
         self.mean = np.zeros(size)  # (O,) float64
         self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
+        self._settled: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._settled_at: dict[torch.device, int] = {}
 
     def update(self, observation: NDArray[np.float32]) -> None:
         """Take in n more observations (n, O), by the pairwise update of Chan et al. (1979)."""
@@ -51,12 +57,14 @@ class Normaliser:
         mean, scale = self._on(observation.device)
         return ((observation - mean) * scale).clamp(-self.clip, self.clip)
 
+    def shown(self, observation: Tensor, observed: Tensor | None) -> Tensor:
+        """Normalised observations; a missing reading stays all zeros."""
+        found = self(observation)
+        return found if observed is None else found.masked_fill(~observed[..., None], 0)
+
     def batch(self, batch: Batch) -> Batch:
-        """`batch` with normalised observations; a missing reading stays all zeros."""
-        observation = self(batch.observation)
-        if batch.observed is not None:
-            observation = observation.masked_fill(~batch.observed[..., None], 0)
-        return batch._replace(observation=observation)
+        """`batch` with normalised observations."""
+        return batch._replace(observation=self.shown(batch.observation, batch.observed))
 
     def state_dict(self) -> dict[str, Any]:
         """Statistics as tensors and plain numbers."""
@@ -72,10 +80,22 @@ class Normaliser:
         self.clip, self.count = state["clip"], state["count"]
         self.mean = state["mean"].cpu().numpy().copy()
         self.squares = state["squares"].cpu().numpy().copy()
+        self._settled_at.clear()
+
+    def settle(self, device: torch.device) -> None:
+        """Bring mean and scale on the device up to date, in tensors that keep their place."""
+        if self._settled_at.get(device) == self.count:
+            return
+        scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
+        mean = np.where(self.scaled, self.mean, 0.0)
+        fresh = [torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale)]
+        if device in self._settled:
+            for held, x in zip(self._settled[device], fresh, strict=True):
+                held.copy_(x)
+        else:
+            self._settled[device] = (fresh[0].to(device), fresh[1].to(device))
+        self._settled_at[device] = self.count
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        scale = 1.0 / np.sqrt(self.variance + EPSILON)
-        return (
-            torch.as_tensor(self.mean, dtype=torch.float32).to(device),
-            torch.as_tensor(scale, dtype=torch.float32).to(device),
-        )
+        self.settle(device)
+        return self._settled[device]

@@ -4,11 +4,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
 from kalmanac.envs.spaces import action_codec, observation_codec, privileged_space
 from kalmanac.replay import Sizes
+from kalmanac.rollout import Senses, Sight, Tells, tells
 from kalmanac.sac.space_json import space_from_json, space_to_json
 
 Space = gymnasium.Space[Any]
@@ -17,52 +17,78 @@ Space = gymnasium.Space[Any]
 class Problem:
     """The spaces of one environment, the codecs between them and the agent, and the sizes.
 
-    `truth` is the space of the true state, only if the critic sees it.
+    `truth` is the space of the true state, only if the critic sees it; `told` says whether the
+    environment tells of missing readings and forbidden actions.
     """
 
-    def __init__(self, observation: Space, action: Space, truth: Space | None = None) -> None:
+    def __init__(
+        self, observation: Space, action: Space, truth: Space | None = None,
+        told: Tells | None = None,
+    ) -> None:  # fmt: skip
         self.observation_space, self.action_space, self.privileged_space = (
             observation,
             action,
             truth,
         )
-        self.observations, self.actions = observation_codec(observation), action_codec(action)
+        if told is not None and told.action_mask and not action_codec(action).discrete:
+            raise ValueError(
+                f'info["action_mask"]: got one, expected none: the actions of {action} are '
+                'continuous (metadata["action_mask"] = False if it means something else)'
+            )
+        self.told = told or Tells(observed=False, action_mask=False)
+        self.actions = action_codec(action)
+        self.observations = observation_codec(observation, self.actions)
+        self.senses = Senses(
+            self.observations,
+            self.actions,
+            observed=self.told.observed,
+            action_mask=self.told.action_mask,
+        )
         self.sizes = Sizes(
             self.observations.size,
             self.actions.size,
             self.actions.discrete,
             privileged=0 if truth is None else observation_codec(truth).size,
+            observed=self.told.observed,
+            images=self.observations.images,
+            action_mask=self.senses.action_mask,
         )
 
     @classmethod
     def of(cls, env: VectorEnv[Any, Any, Any], *, privileged: bool) -> "Problem":
-        """What `env` poses; with `privileged`, it must declare a true state."""
+        """What `env` poses; with `privileged`, it must declare a true state.
+
+        Resets `env`, unless its metadata answer what `tells` asks.
+        """
         truth = privileged_space(env) if privileged else None
         if privileged and truth is None:
             raise ValueError(
                 f"privileged_critic: got True, expected False: {env} declares no privileged_space"
             )
-        return cls(env.single_observation_space, env.single_action_space, truth)
+        space, actions = env.single_observation_space, env.single_action_space
+        # codecs first: they refuse what cannot be used before anything is reset
+        observation_codec(space, action_codec(actions))
+        return cls(space, actions, truth, tells(env))
 
-    def require_same(self, other: "Problem") -> None:
-        """Refuse a problem with other spaces."""
-        for name in ("observation_space", "action_space", "privileged_space"):
-            came, own = getattr(other, name), getattr(self, name)
+    def require_same(self, env: VectorEnv[Any, Any, Any]) -> None:
+        """Refuse an environment with other spaces."""
+        for name, came in (
+            ("observation_space", env.single_observation_space),
+            ("action_space", env.single_action_space),
+            ("privileged_space", self.privileged_space and privileged_space(env)),
+        ):
+            own = getattr(self, name)
             if came != own:
                 raise ValueError(f"env.{name}: got {came}, expected {own} as in training")
 
-    def batched(self, observation: Any) -> tuple[Any, bool]:
-        """A batch of observations (n, …), and whether a single one was given instead."""
-        array = np.asarray(observation)
-        shape = self.observation_space.shape if isinstance(self.observation_space, Box) else ()
-        assert shape is not None
-        if array.shape == shape:
-            return array[None], True
-        if array.shape[1:] == shape and array.ndim == len(shape) + 1 and len(array):
-            return array, False
-        raise ValueError(
-            f"observation: got shape {array.shape}, expected {shape} or {('n', *shape)}"
-        )
+    def shown(
+        self, observation: Any, *, action_masks: Any = None, observed: Any = None
+    ) -> tuple[Sight, bool]:
+        """What a batch of observations (n, …) shows, and whether a single one was given instead."""
+        batch, single = self.observations.as_batch(observation)
+        if single and action_masks is not None:
+            action_masks = np.asarray(action_masks).reshape(1, -1)
+        return self.senses.shown(batch, observed=observed, action_mask=action_masks), single
 
     def to_json(self) -> dict[str, Any]:
         """The spaces as JSON's own types."""
@@ -71,6 +97,7 @@ class Problem:
             "observation": space_to_json(self.observation_space),
             "action": space_to_json(self.action_space),
             "truth": None if truth is None else space_to_json(truth),
+            "told": self.told._asdict(),
         }
 
     @classmethod
@@ -81,4 +108,5 @@ class Problem:
             space_from_json(document["observation"]),
             space_from_json(document["action"]),
             None if truth is None else space_from_json(truth),
+            Tells(**document.get("told", {"observed": False, "action_mask": False})),
         )

@@ -13,11 +13,13 @@ from numpy.typing import ArrayLike
 
 from kalmanac.agent import AgentSettings, Learner, Metrics
 from kalmanac.agent.settings import ActorObjective
+from kalmanac.agent.snapshot import load_generator
 from kalmanac.replay import Replay
 from kalmanac.rollout import as_vector
 from kalmanac.rollout.vectors import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
+from kalmanac.sac.loop import TrainingLoop
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
@@ -58,6 +60,7 @@ class RecurrentSAC:
         true_previous_action: bool = False, previous_action: bool = True,
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
         log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
+        image_channels: tuple[int, ...] = (16, 32, 32), image_features: int = 64,
         seed: int | None = None, device: str | torch.device = "auto",
     ) -> None:  # fmt: skip
         self.settings = TrainingSettings(
@@ -74,7 +77,8 @@ class RecurrentSAC:
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
             log_std_range=log_std_range, previous_action=previous_action,
-            actor_objective=actor_objective,
+            actor_objective=actor_objective, image_channels=tuple(image_channels),
+            image_features=image_features,
         )  # fmt: skip
         self.device = choose_device(device)
         self.seed = _seed(seed)
@@ -86,6 +90,7 @@ class RecurrentSAC:
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
+        self._policy_alone = False  # loaded without critic and optimiser
         if env is not None:
             self.set_env(env)
 
@@ -105,6 +110,13 @@ class RecurrentSAC:
         return self._known()[0].action_space
 
     @property
+    def hears(self) -> frozenset[str]:
+        """Those arguments of `predict` that the infos of its environment feed."""
+        senses = self._known()[0].senses
+        named = {"action_masks": senses.action_mask, "observed": senses.observed}
+        return frozenset(name for name, used in named.items() if used)
+
+    @property
     def learner(self) -> Learner:
         """The networks and their optimiser."""
         return self._known()[1].learner
@@ -119,12 +131,15 @@ class RecurrentSAC:
 
         Episodes under way end as truncated. The number of environments may change.
         """
+        if self._policy_alone:
+            raise ValueError(
+                "env: got one to train in, expected None: the model's file holds its policy alone"
+            )
         vector = as_vector(env)
-        problem = Problem.of(vector, privileged=self.agent_settings.privileged_critic)
         if self._problem is None:
-            self._build(problem)
+            self._build(Problem.of(vector, privileged=self.agent_settings.privileged_critic))
         known, policy = self._known()
-        known.require_same(problem)
+        known.require_same(vector)
         if self._training is None:
             self._training = Training(
                 policy, self.settings, vector, known.observations, known.actions, seed=self.seed,
@@ -153,30 +168,27 @@ class RecurrentSAC:
         self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
     ) -> Iterator["RecurrentSAC"]:
         """The training loop, one vector step and its updates at a time."""
-        training, callbacks = self._attached(), Callbacks(callback)
-        end = self.num_timesteps + total_timesteps
-        callbacks.on_start(self)
+        loop = self.loop(total_timesteps, callback)
+        loop.begin()
         try:
-            while self.num_timesteps < end:
-                collected = training.collect()
-                self.num_timesteps += collected.transitions
-                for episode in collected.episodes:
-                    callbacks.on_episode(self, episode)
-                for _ in range(training.updates_due()):
-                    metrics = training.update(training.batch())
-                    training.updates += 1
-                    self.num_updates += 1
-                    callbacks.on_update(self, metrics)
-                goes_on = callbacks.on_step(self)
+            while loop.unfinished:
+                for _ in range(loop.collect()):
+                    loop.updated(loop.training.update())
+                loop.settle()
                 yield self
-                if not goes_on:
-                    break
         finally:
-            callbacks.on_end(self)
+            loop.end()
+
+    def loop(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
+    ) -> TrainingLoop:
+        """The training in its single moves, for `Lockstep`."""
+        return TrainingLoop(self, self._attached(), total_timesteps, callback)
 
     def predict(
         self, observation: Any, state: PolicyState | None = None,
         episode_start: ArrayLike | None = None, deterministic: bool = False,
+        action_masks: ArrayLike | None = None, observed: ArrayLike | None = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The action for an observation, or those for a batch (n, …), and the state behind them.
 
@@ -184,10 +196,12 @@ class RecurrentSAC:
             state: what the last call gave back; None at the start of episodes.
             episode_start: (n,) bool, True where the observation is the first of an episode.
             deterministic: the most likely action, or the mean one; else one drawn.
+            action_masks: (n, A), 0 where a discrete action is forbidden; None: all are allowed.
+            observed: (n,) bool, False where the reading is missing; None: none is.
         """
         problem, policy = self._known()
-        batch, single = problem.batched(observation)
-        n = len(batch)
+        sight, single = problem.shown(observation, action_masks=action_masks, observed=observed)
+        n = len(sight.observation)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -198,12 +212,15 @@ class RecurrentSAC:
             starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
-        encoded = problem.observations.encode(batch)
         action, state = policy.act(
-            encoded, state, starts, explore=not deterministic, generator=self._predicting
+            sight, state, starts, explore=not deterministic, generator=self._predicting
         )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
+
+    def set_random_seed(self, seed: int) -> None:
+        """Decide the actions that `predict` draws from now on; the training's are its own."""
+        self._predicting.manual_seed(seed)
 
     def session(self, *, deterministic: bool = True) -> Session:
         """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
@@ -214,20 +231,33 @@ class RecurrentSAC:
         """A closer look at the agent on a batch of its replay; changes nothing."""
         return self.learner.diagnostics(self._attached().batch_aside())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the replay into one .safetensors file, without pickle."""
-        problem, policy = self._known()
-        config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
-        config.pop("context")
-        document = {
-            "config": config,
-            "spaces": problem.to_json(),
-            "num_timesteps": self.num_timesteps,
-            "num_updates": self.num_updates,
-            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
-            "learner": policy.learner.state_dict(),
-        }
+    def save(self, path: str | os.PathLike[str], *, policy_alone: bool = False) -> None:
+        """Write everything but the replay into one .safetensors file, without pickle.
+
+        With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
+        """
+        document = self._document()
+        if policy_alone:
+            policy = dict(self.learner.actor.state_dict())
+            document = document | {"learner": None, "policy": policy}
         write_model(path, document)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Everything but the replay, so that training goes on exactly: what `save` writes, and the
+        training's counters, generators and open episodes."""
+        training = self._attached().state_dict()
+        return self._document() | {
+            "training": training, "predicting": self._predicting.get_state()
+        }  # fmt: skip
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
+        """Go on where `checkpoint_state` was called; the replay must be that of the same moment.
+
+        Returns False where the environments could not tell their state and begin new episodes.
+        """
+        self._load_document(state)
+        load_generator(self._predicting, state["predicting"])
+        return self._attached().load_state_dict(state["training"], self.seed)
 
     @classmethod
     def load(
@@ -238,18 +268,40 @@ class RecurrentSAC:
         document = read_model(path)
         model = cls(**document["config"], device=device)
         model._build(Problem.from_json(document["spaces"]))
-        model.learner.load_state_dict(document["learner"])
-        if model.normaliser is not None:
-            model.normaliser.load_state_dict(document["normaliser"])
-        model.num_timesteps = document["num_timesteps"]
-        model.num_updates = document["num_updates"]
+        model._load_document(document)
         if env is not None:
             model.set_env(env)
         return model
 
+    def _document(self) -> dict[str, Any]:
+        problem, policy = self._known()
+        config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
+        config.pop("context")
+        return {
+            "config": config,
+            "spaces": problem.to_json(),
+            "num_timesteps": self.num_timesteps,
+            "num_updates": self.num_updates,
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "learner": policy.learner.state_dict(),
+        }
+
+    def _load_document(self, document: dict[str, Any]) -> None:
+        self._policy_alone = document["learner"] is None
+        if self._policy_alone:
+            self.learner.actor.load_state_dict(document["policy"])
+        else:
+            self.learner.load_state_dict(document["learner"])
+        if self.normaliser is not None:
+            self.normaliser.load_state_dict(document["normaliser"])
+        self.num_timesteps = document["num_timesteps"]
+        self.num_updates = document["num_updates"]
+
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:
-            self.normaliser = Normaliser(problem.sizes.observation)
+            self.normaliser = Normaliser(
+                problem.sizes.observation, scaled=problem.observations.scaled
+            )
         learner = Learner(self.agent_settings, problem.sizes, device=self.device, seed=self.seed)
         self._problem, self._policy = problem, Policy(learner, self.normaliser)
 

@@ -1,5 +1,6 @@
 """One running use of a trained policy, which carries the policy's memory for its user."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,23 @@ class Session:
         self.state: Any = None
         self._starts: Any = None
 
-    def act(self, observation: Any) -> Any:
-        """The action for this observation, in the environment's own terms."""
-        action, self.state = self.model.predict(
+    def act(
+        self, observation: Any, *, action_masks: ArrayLike | None = None,
+        observed: ArrayLike | None = None,
+    ) -> Any:  # fmt: skip
+        """The action for this observation, in the environment's own terms.
+
+        What else the environment says of this step, forbidden actions and missing readings, goes to
+        `predict` as it is.
+        """
+        told = {"action_masks": action_masks, "observed": observed}
+        predict: Callable[..., tuple[Any, Any]] = self.model.predict
+        action, self.state = predict(
             observation,
             state=self.state,
             episode_start=self._starts,
             deterministic=self.deterministic,
+            **{name: x for name, x in told.items() if x is not None},
         )
         self._starts = None
         return action

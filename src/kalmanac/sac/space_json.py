@@ -1,11 +1,14 @@
 """Gymnasium's spaces as plain JSON, so that a saved policy acts without its environment."""
 
+from collections import OrderedDict
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from numpy.typing import NDArray
+
+KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict"
 
 
 def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
@@ -25,7 +28,22 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
             "start": int(space.start),
             "dtype": str(space.dtype),
         }
-    raise TypeError(f"space: got {type(space).__name__}, expected Box or Discrete")
+    if isinstance(space, MultiDiscrete):
+        return {
+            "type": "MultiDiscrete",
+            "nvec": space.nvec.tolist(),
+            "start": space.start.tolist(),
+            "dtype": str(space.dtype),
+        }
+    if isinstance(space, MultiBinary):
+        n = space.n  # a number or a shape: Gymnasium tells 4 and (4,) apart
+        return {"type": "MultiBinary", "n": int(n) if isinstance(n, int) else [int(m) for m in n]}
+    if isinstance(space, Tuple):
+        return {"type": "Tuple", "spaces": [space_to_json(inner) for inner in space]}
+    if isinstance(space, Dict):
+        # pairs, not an object: their order is the order of the features
+        return {"type": "Dict", "spaces": [[k, space_to_json(inner)] for k, inner in space.items()]}
+    raise TypeError(f"space: got {type(space).__name__}, expected {KINDS}")
 
 
 def space_from_json(document: dict[str, Any]) -> gymnasium.Space[Any]:
@@ -39,7 +57,16 @@ def space_from_json(document: dict[str, Any]) -> gymnasium.Space[Any]:
     if kind == "Discrete":
         dtype = np.dtype(document["dtype"])
         return Discrete(document["n"], start=document["start"], dtype=dtype.type)
-    raise ValueError(f"space: got type {kind!r}, expected 'Box' or 'Discrete'")
+    if kind == "MultiDiscrete":
+        dtype = np.dtype(document["dtype"])
+        return MultiDiscrete(document["nvec"], dtype=dtype.type, start=document["start"])
+    if kind == "MultiBinary":
+        return MultiBinary(document["n"])
+    if kind == "Tuple":
+        return Tuple([space_from_json(inner) for inner in document["spaces"]])
+    if kind == "Dict":
+        return Dict(OrderedDict((k, space_from_json(inner)) for k, inner in document["spaces"]))
+    raise ValueError(f"space: got type {kind!r}, expected {KINDS}")
 
 
 def _bound(bound: NDArray[Any]) -> str | list[str]:

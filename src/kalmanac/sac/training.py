@@ -1,6 +1,6 @@
 """What a training holds beside the agent: environments, replay, random streams, and the account."""
 
-from collections.abc import Callable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,16 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.agent import Metrics
-from kalmanac.agent.capture import CapturedUpdate
+from kalmanac.agent.capture import Captured, Work
+from kalmanac.agent.snapshot import load_generator
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
-from kalmanac.rollout import Collected, Collector
+from kalmanac.rollout import Collected, Collector, Sight
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.settings import TrainingSettings
 
 
-class Training:
+class Training(Work):
     """Collects with the policy, draws batches, and knows how many updates are due.
 
     `steps_before` is what the agent had seen before this training: beyond `learning_starts`, its
@@ -41,11 +42,8 @@ class Training:
         self.replay = Replay(
             policy.learner.sizes, env.num_envs, capacity=settings.buffer_size, device=policy.device
         )
-        learner = policy.learner
-        self.update: Callable[[Batch], Metrics] = (
-            CapturedUpdate(learner) if policy.device.type == "cuda" else learner.update
-        )
         self._attach(env, seed)
+        self._captured: Captured | None = None
 
     def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Go on in another environment; the episodes under way end as truncated."""
@@ -71,37 +69,62 @@ class Training:
         """Updates that the transitions collected so far call for and that have not been made."""
         return self.settings.updates_after(self.transitions) - self.updates
 
-    def batch(self) -> Batch:
-        """A batch for an update."""
-        return self._draw(self._drawing)
+    def update(self) -> Metrics:
+        """Draw a batch and learn from it; on CUDA, as a replayed graph."""
+        if self.policy.device.type != "cuda":
+            return self.run()
+        if self._captured is None:
+            self._captured = Captured([self], self.policy.device)
+        return self._captured()[0]
+
+    def run(self) -> Metrics:
+        """Draw a batch and learn from it, eagerly."""
+        return self.policy.learner.update(self._draw(self._drawing))
+
+    def prepare(self) -> None:
+        """Bring what batches are drawn from up to date on the device."""
+        self.replay.settle()
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.settle(self.policy.device)
+
+    def places(self) -> Hashable:
+        """Of the replay; all else stays where it is."""
+        return self.replay.places()
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Of drawing and of learning."""
+        return [self._drawing, self.policy.learner.learning]
 
     def batch_aside(self) -> Batch:
         """A batch for looking at: the updates draw the same ones whether it is asked for or not."""
         return self._draw(self._looking)
 
     def _attach(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
-        truth = self.policy.learner.sizes.privileged > 0
+        sizes = self.policy.learner.sizes
         self.collector = Collector(
-            env, self.observations, self.actions, self.replay, privileged=truth
-        )
+            env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
+            observed=sizes.observed, action_mask=sizes.action_mask,
+        )  # fmt: skip
         self._state: PolicyState | None = None
-        words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
-        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
-        self._env_seed = env_seed % 2**31  # some environments take no more bits
+        self._env_seed, warm_up, drawing, looking = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
         device = self.policy.device
         self._drawing = torch.Generator(device).manual_seed(drawing)
         self._looking = torch.Generator(device).manual_seed(looking)
 
-    def _act(
-        self, observation: NDArray[np.float32], episode_start: NDArray[np.bool_]
-    ) -> NDArray[Any]:
-        n = len(observation)
+    def _seeds(self, seed: int) -> tuple[int, int, int, int]:
+        """For the environment, the warm-up, drawing and looking, from here on."""
+        words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
+        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
+        return env_seed % 2**31, warm_up, drawing, looking  # some take no more bits
+
+    def _act(self, sight: Sight, episode_start: NDArray[np.bool_]) -> NDArray[Any]:
+        n = len(episode_start)
         before = self.policy.start(n) if self._state is None else self._state
-        action, state = self.policy.act(observation, before, episode_start, explore=True)
+        action, state = self.policy.act(sight, before, episode_start, explore=True)
         if self.steps_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
-            action = self.actions.sample(self._warm_up, n)
+            action = self.actions.sample(self._warm_up, n, sight.action_mask)
             state = self.policy.instead(action, state)
         self._state = state
         return action
@@ -119,6 +142,55 @@ class Training:
         )
         normaliser = self.policy.normaliser
         return batch if normaliser is None else normaliser.batch(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the replay and the learner, as arrays and plain data.
+
+        "episodes" is None before the first step, and False where the environment cannot tell its
+        state: those under way are then lost.
+        """
+        episodes: dict[str, Any] | bool | None = None
+        if self._state is not None:
+            under_way = self.collector.state_dict()
+            memory = {
+                "memory": tuple(self._state.encoder),
+                "previous_action": self._state.previous_action,
+            }
+            episodes = False if under_way is None else under_way | memory
+        return {
+            "transitions": self.transitions,
+            "updates": self.updates,
+            "steps_before": self.steps_before,
+            "env_seed": self._env_seed,
+            "warm_up": self._warm_up.bit_generator.state,
+            "drawing": self._drawing.get_state(),
+            "looking": self._looking.get_state(),
+            "episodes": episodes,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], seed: int) -> bool:
+        """Go on where `state_dict` was called, with the replay of that time already in place.
+
+        Returns False where the environment could not tell its state: its episodes have ended as
+        truncated, and others begin, as `seed` and the steps done decide.
+        """
+        self.transitions, self.updates = state["transitions"], state["updates"]
+        self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
+        self._warm_up.bit_generator.state = state["warm_up"]
+        load_generator(self._drawing, state["drawing"])
+        load_generator(self._looking, state["looking"])
+        episodes = state["episodes"]
+        if episodes is False:
+            self.replay.close()
+            self._env_seed = self._seeds(seed)[0]
+        elif episodes is not None:
+            self.collector.load_state_dict(episodes)
+            like = self.policy.start(self.collector.streams.num_envs)
+            memory = (x.to(self.policy.device) for x in episodes["memory"])
+            self._state = PolicyState(
+                type(like.encoder)(*memory), episodes["previous_action"].to(self.policy.device)
+            )
+        return episodes is not False
 
 
 def _with_streams(replay: Replay, streams: int) -> Replay:

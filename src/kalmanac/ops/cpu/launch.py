@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from kalmanac.ops.arguments import carry_dtype
 from kalmanac.ops.cpu import kalman_kernels, linear_kernels
-from kalmanac.ops.operators import split_signals
 
 NUMBERS = {
     torch.float32: numba.float32,
@@ -25,7 +24,6 @@ NUMPY = {
     torch.complex64: np.complex64,
     torch.complex128: np.complex128,
 }
-NO, YES = torch.zeros((), dtype=torch.bool), torch.ones((), dtype=torch.bool)
 ENOUGH_TO_SHARE = 2**15  # elements; less is done before a second thread has woken up
 MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-level cache
 
@@ -33,89 +31,97 @@ MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-lev
 def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
     """See `operators.kalman_operator`."""
     dtype = signals[0].dtype
-    inputs, floors = _kalman_inputs(parameters, signals, layout, floors)
-    mean, variance, m, P = _filter(inputs, floors, beliefs, facts)
+    like, inputs, raw = _kalman_inputs(parameters, signals, layout, floors)
+    found = _filter(like, inputs, raw, _belief_arrays(like, beliefs), row_facts(like, *facts))
+    mean, variance = (torch.from_numpy(x) for x in found[:2])
+    m, P = (torch.from_numpy(x[:, 0]) for x in found[2:])
     return mean.to(dtype), variance.to(dtype), m, P, m.new_empty(0)
 
 
 def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
     """See `operators.kalman_operator`."""
-    inputs, raw = _kalman_inputs(parameters, signals, layout, floors)
-    w = inputs[4]
-    rows, _, channels = w.shape
-    saved = outputs[:2]
-    if saved[0].dtype != w.dtype:  # rounded to half precision: filter again
-        saved = _filter(inputs, raw, beliefs, facts)[:2]
-    g_parameters = w.new_zeros(3, rows, 1, channels)  # a, b, constant q: partial sums per row
-    g_signals = [fresh(x.shape, w.dtype) for x in signals]
-    named = split_signals(g_signals, layout)
+    like, inputs, raw = _kalman_inputs(parameters, signals, layout, floors)
+    rows, _, channels = like.shape
+    number = NUMPY[like.dtype]
+    beliefs_, facts_ = _belief_arrays(like, beliefs), row_facts(like, *facts)
+    if outputs[0].dtype == like.dtype:
+        saved = arrays(like, outputs[:2])
+    else:  # rounded to half precision: filter again
+        saved = tuple(_filter(like, inputs, raw, beliefs_, facts_)[:2])
+    g_signals = [np.empty(x.shape, number) for x in signals]
+    named = _split(g_signals, layout)
     if "q" in named:
-        named["q"].zero_()  # added to, like the partial sums
-    g_inputs = [
-        g_parameters[0],
-        g_parameters[1],
-        named.get("u", w.new_empty(rows, 1, channels)),
-        named.get("q", g_parameters[2]),
-        named["w"],
-        named["r"],
-    ]
-    g_beliefs = [w.new_zeros(rows, channels) for _ in range(4)]
-    rounding = [w.new_zeros(rows, channels) for _ in range(5)]
-    given = [w.new_zeros(channels) if g is None else g.to(w.dtype) for g in given]
-    launch(
-        kalman_kernels.backward, w,
-        arrays(w, inputs), raw, _belief_arrays(w, beliefs), row_facts(w, *facts),
-        arrays(w, saved), arrays(w, given), arrays(w, g_inputs), arrays(w, g_beliefs),
-        arrays(w, rounding), flags=_present(raw),
+        named["q"][:] = 0  # added to, like the sums
+    # of a row: a, b, constant q; start and prior; what rounding took
+    sums = np.zeros((12, rows, 1, channels), number)
+    unused = np.empty((rows, 1, channels), number) if "u" not in named else sums[1]
+    g_u, g_q = (_all_steps(x, tuple(like.shape)) for x in (unused, sums[2]))
+    g_inputs = (
+        sums[0], sums[1], named.get("u", g_u), named.get("q", g_q), named["w"], named["r"]
     )  # fmt: skip
-    summed = [g.clone() for g in g_parameters.sum((1, 2))]
+    zero = arrays(like, [like.new_zeros(channels)])[0]
+    given_ = tuple(zero if g is None else arrays(like, [g.to(like.dtype)])[0] for g in given)
+    launch(
+        kalman_kernels.backward, like, inputs, raw, beliefs_, facts_,
+        saved, given_, g_inputs, tuple(sums[3:7]), tuple(sums[7:]), flags=_present(raw),
+    )  # fmt: skip
+    summed = [torch.from_numpy(x).sum((0, 1)) for x in sums[:3]]
     if floors[1] is not None and parameters[2] is not None:
         summed[2] *= parameters[2].sigmoid()
-    found = [w.new_empty(0) if x is None else g for g, x in zip(summed, parameters, strict=True)]
-    g_beliefs = [
-        w.new_empty(0) if x is None else g for g, x in zip(g_beliefs, beliefs, strict=True)
-    ]
-    return [*found, *(g.to(signals[0].dtype) for g in g_signals), *g_beliefs]
+    g_beliefs = [torch.from_numpy(x[:, 0]) for x in sums[3:7]]
+    both = zip([*summed, *g_beliefs], [*parameters, *beliefs], strict=True)
+    found = [like.new_empty(0) if x is None else g for g, x in both]
+    into = (torch.from_numpy(g).to(x.dtype) for g, x in zip(g_signals, signals, strict=True))
+    return [*found[:3], *into, *found[3:]]
 
 
-def _filter(inputs, floors, beliefs, facts):
-    """Mean and variance of all steps and of the end."""
-    w = inputs[4]
-    outputs = [fresh(w.shape, w.dtype) for _ in range(2)]
-    outputs += [w.new_empty(w.shape[0], w.shape[2]) for _ in range(4)]  # ends, scratch
+def _filter(like, inputs, floors, beliefs, facts):
+    """Mean and variance of all steps and of the end, (B, 1, N)."""
+    rows, steps, channels = like.shape
+    number = NUMPY[like.dtype]
+    outputs = [np.empty((rows, steps, channels), number) for _ in range(2)]
+    outputs += [np.empty((rows, 1, channels), number) for _ in range(4)]  # ends, scratch
     launch(
-        kalman_kernels.forward, w,
-        arrays(w, inputs), floors, _belief_arrays(w, beliefs), row_facts(w, *facts),
-        arrays(w, outputs), flags=_present(floors),
+        kalman_kernels.forward, like, inputs, floors, beliefs, facts, tuple(outputs),
+        flags=_present(floors),
     )  # fmt: skip
     return outputs[:4]
 
 
 def _belief_arrays(like, beliefs):
     """(m, P) of start and prior, N(0, 1) where they are absent."""
-    standard = like.new_zeros(like.shape[2]), like.new_ones(like.shape[2])
-    return arrays(like, [s if x is None else x for x, s in zip(beliefs, standard * 2, strict=True)])
+    zero, one = arrays(like, [like.new_zeros(like.shape[2]), like.new_ones(like.shape[2])])
+    found = zip(beliefs, (zero, one, zero, one), strict=True)
+    return tuple(s if x is None else arrays(like, [x])[0] for x, s in found)
 
 
 def _kalman_inputs(parameters, signals, layout, floors):
-    """(a, b, u, q, w, r) in the carry dtype, b = 1 and u = 0 where absent; the kernels' floors.
+    """A signal, the arrays of (a, b, u, q, w, r) in the carry dtype, and the kernels' floors.
 
-    Time-varying noises with a floor stay raw, a constant one becomes a variance here.
+    b = 1 and u = 0 where absent. Time-varying noises with a floor stay raw, a constant one becomes
+    a variance here.
     """
     a, b, q = parameters
-    named = {name: x.to(a.dtype) for name, x in split_signals(signals, layout).items()}
+    signals = [x.to(a.dtype) for x in signals]
+    like = signals[0].narrow(-1, 0, a.shape[0])
+    named = _split([_readable(x) for x in signals], layout)
     r_floor, q_floor = (None if x is None else NUMPY[a.dtype](x) for x in floors)
     if q is not None and q_floor is not None:
         q, q_floor = F.softplus(q) + floors[1], None
-    inputs = [
-        a,
-        torch.ones_like(a) if b is None else b,
-        named["u"] if "u" in named else torch.zeros_like(a),
-        named["q"] if q is None else q,
-        named["w"],
-        named["r"],
-    ]
-    return inputs, (r_floor, q_floor)
+    a_, b_ = arrays(like, [a, torch.ones_like(a) if b is None else b])
+    u = named["u"] if "u" in named else arrays(like, [torch.zeros_like(a)])[0]
+    q_ = named["q"] if q is None else arrays(like, [q])[0]
+    return like, (a_, b_, u, q_, named["w"], named["r"]), (r_floor, q_floor)
+
+
+def _split(signals, layout):
+    """`operators.split_signals` of arrays."""
+    if len(signals) == len(layout):
+        return dict(zip(layout, signals, strict=True))
+    channels = signals[0].shape[2] // len(layout)
+    return {
+        name: signals[0][:, :, i * channels : (i + 1) * channels] for i, name in enumerate(layout)
+    }
 
 
 def _present(floors):
@@ -204,29 +210,47 @@ def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
     (N,) and (B, 1, N) become (B, T, N), (B, N) becomes (B, 1, N). A last axis whose elements are
     not neighbours in memory is the one thing that is copied.
     """
-    shape = like.shape
+    shape = tuple(like.shape)
     result = []
-    for x in tensors:
-        if x.stride(-1) != 1 and shape[2] > 1:
-            x = x.contiguous()
-        if x.is_complex():
-            x = x.resolve_conj()
-        x = x.detach()
-        if x.dim() == 2:
+    for tensor in tensors:
+        x = _readable(tensor)
+        if x.ndim == 1:
+            x = np.ndarray(shape, x.dtype, x, 0, (0, 0, x.itemsize))
+        elif x.ndim == 2:
             x = x[:, None]
         elif x.shape != shape:
-            x = x.expand(shape)
-        result.append(x.numpy())
+            x = _all_steps(x, shape)
+        result.append(x)
     return tuple(result)
+
+
+def _all_steps(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """(B, 1, N) as (B, T, N), by strides alone."""
+    return np.ndarray(shape, x.dtype, x, 0, (x.strides[0], 0, x.itemsize))
+
+
+def _readable(x: Tensor) -> np.ndarray:
+    """The same memory as an array, copied if the last axis' elements are not neighbours."""
+    if x.is_complex():
+        x = x.resolve_conj()
+    x = x.detach()
+    if x.stride(-1) != 1 and x.shape[-1] > 1:
+        x = x.contiguous()
+    return x.numpy()
 
 
 def row_facts(
     like: Tensor, lengths: Tensor | None, reset: Tensor | None, observed: Tensor | None
 ) -> tuple[np.ndarray, ...]:
     """(lengths, reset, observed), with absent flags as one broadcast value."""
-    shape = like.shape[:2]
+    shape = tuple(like.shape[:2])
     return (
         np.full(shape[0], shape[1], np.int32) if lengths is None else lengths.int().numpy(),
-        (NO.expand(shape) if reset is None else reset).numpy(),
-        (YES.expand(shape) if observed is None else observed).numpy(),
+        _constant(False, shape) if reset is None else reset.numpy(),
+        _constant(True, shape) if observed is None else observed.numpy(),
     )
+
+
+def _constant(value: bool, shape: tuple[int, ...]) -> np.ndarray:
+    """One flag for all steps, by strides alone."""
+    return np.ndarray(shape, np.bool_, np.array([value]), 0, (0, 0))

@@ -52,7 +52,7 @@ def backward(
     g_mean, g_variance, g_m_end, g_P_end,
     g_parameters, g_u, g_w, g_r, g_q, g_m_start, g_P_start, g_m_prior, g_P_prior, summary,
     T, S, K, u_i, w_i, r_i, q_i, mp_i, Pp_i, reset_i, reset_t, observed_i, observed_t,
-    gm_i, gP_i, gme_i, gPe_i, g_i, r_floor, q_floor,
+    gm_i, gP_i, gme_i, gPe_i, g_i, r_floor: tl.float64, q_floor: tl.float64,
     N, u_t, w_t, r_t, q_t,
     gm_t, gP_t, g_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,

@@ -26,7 +26,7 @@ from kalmanac.ops.gpu.steps import (
 def summarise(
     a, b, q, u, w, r, m_prior, P_prior, lengths, reset, observed, summary,
     T, S, K, u_i, w_i, r_i, q_i, mp_i, Pp_i, reset_i, reset_t, observed_i, observed_t,
-    r_floor, q_floor,
+    r_floor: tl.float64, q_floor: tl.float64,
     N, u_t, w_t, r_t, q_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,

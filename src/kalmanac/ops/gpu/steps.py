@@ -48,9 +48,16 @@ def log1p_of_unit(y):
 
 @triton.jit
 def noise(x, floor, RAW: tl.constexpr):
-    """A noise variance from its signal: itself, or softplus(x) = log(1 + eˣ) above a floor."""
+    """A noise variance from its signal: itself, or softplus(x) = log(1 + eˣ) above a floor.
+
+    Kernels take the floor as float64: a bare Python number would arrive rounded to float32.
+    """
     if RAW:
-        x = tl.maximum(x, 0.0) + log1p_of_unit(tl.exp(-tl.abs(x))) + floor
+        x = tl.maximum(x, 0.0) + log1p_of_unit(tl.exp(-tl.abs(x)))
+        if x.dtype == tl.float64:  # noqa: SIM108 (chosen when the kernel is compiled)
+            x = x + floor
+        else:
+            x = x + tl.cast(floor, x.dtype)
     return x
 
 

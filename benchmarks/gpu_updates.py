@@ -1,0 +1,150 @@
+"""Time whole updates on a GPU: drawing, losses, gradients, Adam, target, for one seed and several.
+
+    python benchmarks/update.py --device cuda [--only ENCODER …] [--seeds 1 2 5 10] [--out FILE]
+
+A replay with full windows on the device; every update draws its own batch inside the graph. Seeds
+are branches of one graph. The peer is a recurrent SAC as it is commonly written: nn.GRU, eager
+PyTorch, one optimiser each.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator
+from torch.profiler import ProfilerActivity, profile
+
+from experience import filled
+from kalmanac.agent import Learner, Metrics
+from kalmanac.agent.capture import WARM_UP, Captured, Work
+from kalmanac.replay import Replay
+from plain_sac import PlainSAC
+from report import print_table
+
+NOTES = (
+    "an update draws its batch too; full windows; TF32 matrix products unless said otherwise",
+    "busy: time in kernels by the time from the first to the last, one seed, from the profiler",
+    "agreement: largest difference of any parameter after 100 updates, graph against eager, both "
+    "in float32, by the largest parameter",
+)
+
+
+class DrawnUpdate(Work):
+    """What a training's update is: a batch drawn, and learnt from."""
+
+    def __init__(self, learner: Learner, replay: Replay, batch: int, context: int) -> None:
+        self.learner, self.replay, self.shape = learner, replay, (batch, context)
+        self.drawing = Generator(learner.device).manual_seed(0)
+
+    def prepare(self) -> None:
+        """Nothing comes in."""
+
+    def places(self) -> Hashable:
+        """Always the same."""
+        return None
+
+    def generators(self) -> Sequence[Generator]:
+        """Of drawing and of learning."""
+        return [self.drawing, self.learner.learning]
+
+    def run(self) -> Metrics:
+        """One update."""
+        return self.learner.update(self.replay.sample(*self.shape, generator=self.drawing))
+
+
+def measure(
+    task: Any, names: Sequence[str], seeds: Sequence[int], make_learner: Callable[..., Learner],
+    seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    """One table: updates/s of every encoder, eager and with so many seeds in one graph."""
+    device = torch.device("cuda")
+    rng = np.random.default_rng(0)
+    replay = filled(task.sizes, np.full(task.batch, task.context), rng, device)
+
+    def work(name: str) -> DrawnUpdate:
+        return DrawnUpdate(make_learner(name, task, device), replay, task.batch, task.context)
+
+    rows = []
+    for name in names:
+        eager = work(name)
+        row: dict[str, Any] = {"name": name, "eager": rate(eager.run, seconds), "seeds": {}}
+        for n in seeds:
+            together = Captured([work(name) for _ in range(n)], device)
+            for _ in range(WARM_UP + 1):
+                together()
+            if together.failed:
+                row["seeds"][n] = None
+                continue
+            row["seeds"][n] = n * rate(together, seconds)
+            if n == 1:
+                row |= looked_at(together)
+        row["agreement"] = agreement(work(name), work(name), device)
+        rows.append(row)
+        _print_row(task.name, row)
+    plain = PlainSAC(task.sizes, task.critic_hidden, device)
+    batch = replay.sample(task.batch, task.context, generator=Generator(device).manual_seed(0))
+    peer = rate(lambda: plain.update(batch), seconds)
+    print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
+    return {
+        "task": task.name, "batch": task.batch, "context": task.context, "rows": rows,
+        "plain_gru_eager": peer,
+    }  # fmt: skip
+
+
+def rate(run: Callable[[], object], seconds: float) -> float:
+    """Runs a second: the median of five stretches."""
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(5):
+        run()
+    torch.cuda.synchronize()
+    times = max(5, int(seconds / 5 / max((time.perf_counter() - began) / 5, 1e-6)))
+    found = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(times):
+            run()
+        torch.cuda.synchronize()
+        found.append(times / (time.perf_counter() - began))
+    return statistics.median(found)
+
+
+def looked_at(run: Callable[[], object]) -> dict[str, Any]:
+    """Kernels of a run, the time in them, and the kernels that take most of it."""
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(5):
+            run()
+        torch.cuda.synchronize()
+    spent = sorted(
+        ((x.self_device_time_total / 5, x.count / 5, x.key) for x in seen.key_averages()),
+        reverse=True,
+    )
+    return {
+        "kernels": round(sum(count for _, count, _ in spent)),
+        "microseconds_in_kernels": sum(us for us, _, _ in spent),
+        "longest": [[round(us, 1), round(n, 1), name[:120]] for us, n, name in spent[:60]],
+    }
+
+
+def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device) -> float:
+    """How far 100 updates by graph lead from 100 eager ones."""
+    eager.tf32 = other.tf32 = False
+    together = Captured([other], device)
+    for _ in range(100):
+        eager.run()
+        together()
+    a, b = eager.learner.optimiser.values, other.learner.optimiser.values
+    return ((a - b).abs().max() / a.abs().max()).item()
+
+
+def _print_row(task: str, row: dict[str, Any]) -> None:
+    seeds = {n: "failed" if x is None else f"{x:,.0f}" for n, x in row["seeds"].items()}
+    head = ["", "eager", *(f"{n} in a graph" for n in seeds), "kernels", "µs in them", "agreement"]
+    cells = [f"{task}, {row['name']}", f"{row['eager']:,.0f}", *seeds.values()]
+    cells += [str(row.get("kernels", "")), f"{row.get('microseconds_in_kernels', 0):,.0f}"]
+    print_table(head, [[*cells, f"{row['agreement']:.1e}"]])

@@ -1,0 +1,81 @@
+"""A recurrent SAC for discrete actions as public baselines write it: the peer of the update."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kalmanac.replay import Batch, Sizes
+
+
+def perceptron(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for n, m in pairwise(widths):
+        layers += [nn.Linear(n, m), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Network(nn.Module):
+    """Embedder, nn.GRU, heads."""
+
+    def __init__(self, sizes: Sizes, hidden: Sequence[int], heads: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(sizes.observation + sizes.action, 16)
+        self.gru = nn.GRU(16, 128, batch_first=True)
+        widths = [128 + sizes.observation, *hidden, sizes.action]
+        self.heads = nn.ModuleList(perceptron(widths) for _ in range(heads))
+
+    def forward(self, observation: Tensor, previous: Tensor) -> list[Tensor]:
+        """(B, T, A) of each head."""
+        z, _ = self.gru(self.embed(torch.cat([observation, previous], -1)))
+        features = torch.cat([z, observation], -1)
+        return [head(features) for head in self.heads]
+
+
+class PlainSAC:
+    """Two networks, a target, two optimisers and a temperature."""
+
+    def __init__(self, sizes: Sizes, hidden: Sequence[int], device: torch.device) -> None:
+        self.actor = Network(sizes, hidden, 1).to(device)
+        self.critic = Network(sizes, hidden, 2).to(device)
+        self.target = Network(sizes, hidden, 2).to(device)
+        self.target.load_state_dict(self.critic.state_dict())
+        self.log_alpha = torch.zeros((), device=device, requires_grad=True)
+        self.adams = [
+            torch.optim.Adam(p, 3e-4)
+            for p in (self.actor.parameters(), self.critic.parameters(), [self.log_alpha])
+        ]
+
+    def update(self, batch: Batch) -> None:
+        """Critic, actor, temperature, target."""
+        valid = batch.valid.float()
+        count = valid.sum()
+        seen = (batch.observation, batch.previous_action)
+        alpha = self.log_alpha.exp().detach()
+        with torch.no_grad():
+            log_p = F.log_softmax(self.actor(*seen)[0], -1)
+            low = torch.minimum(*self.target(*seen))
+            value = (log_p.exp() * (low - alpha * log_p)).sum(-1)[:, 1:]
+            goal = batch.reward + 0.99 * value * ~batch.terminated
+        taken = [(q[:, :-1] * batch.action).sum(-1) for q in self.critic(*seen)]
+        self._step(1, sum(((q - goal).square() * valid).sum() / count for q in taken))
+        log_p = F.log_softmax(self.actor(*seen)[0], -1)
+        with torch.no_grad():
+            low = torch.minimum(*self.critic(*seen))
+        lost = (log_p.exp() * (alpha * log_p - low)).sum(-1)[:, :-1]
+        self._step(0, (lost * valid).sum() / count)
+        entropy = -(log_p.exp() * log_p).sum(-1)[:, :-1].detach()
+        self._step(2, self.log_alpha * ((entropy - 1.0) * valid).sum() / count)
+        with torch.no_grad():
+            pairs = zip(self.target.parameters(), self.critic.parameters(), strict=True)
+            for slow, fast in pairs:
+                slow.lerp_(fast, 0.005)
+
+    def _step(self, which: int, loss: Tensor | int) -> None:
+        assert isinstance(loss, Tensor)
+        self.adams[which].zero_grad()
+        loss.backward()
+        self.adams[which].step()

@@ -1,0 +1,129 @@
+"""Tracking: say where a hidden, wandering target is, from noisy readings of its position.
+
+The target is a stationary first-order process of unit variance, x_t = φ x_{t−1} + √(1 − φ²) ε_t,
+and a reading is y_t = x_t + σ ν_t. The action is an estimate of x_t and pays minus its squared
+error, so that the best policy is the conditional mean: here, a Kalman filter. One reading tells
+little where σ is large or the reading is missing; a memory tells more.
+"""
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+REACH = 4.0  # standard deviations: how far an estimate can go
+
+
+class Track(gymnasium.Env[Floats, Floats]):
+    """A reading of the target, (1,); the action is an estimate of where it is, (1,).
+
+    `info["privileged"]` tells x_t itself. An episode is cut after `horizon` steps.
+
+    Args:
+        decay: φ; the target forgets its place in about 1 / (1 − φ) steps.
+        noise: σ, the standard deviation of a reading's noise.
+        horizon: steps of an episode.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
+
+    def __init__(self, decay: float = 0.95, noise: float = 0.3, horizon: int = 64) -> None:
+        for name, value, fine, expected in (
+            ("decay", decay, 0 <= decay < 1, "a number in [0, 1)"),
+            ("noise", noise, 0 <= noise < np.inf, "a number of at least 0"),
+            ("horizon", horizon, horizon >= 1, "at least 1"),
+        ):
+            if not fine:
+                raise ValueError(f"{name}: got {value!r}, expected {expected}")
+        self.decay, self.noise, self.horizon = float(decay), float(noise), int(horizon)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.action_space = spaces.Box(-REACH, REACH, (1,), np.float32)
+        self.privileged_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self._target, self._time = 0.0, -1  # −1: never reset
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
+        """A target somewhere, and its first reading."""
+        super().reset(seed=seed)
+        self._target, self._time = self.np_random.standard_normal(), 0
+        return self._reading(), self._info()
+
+    def step(self, action: Any) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
+        """Pay for the estimate of where the target is, then let it move."""
+        if self._time < 0:
+            raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
+        estimate = np.asarray(action, dtype=np.float64)
+        if estimate.shape != (1,) or not np.isfinite(estimate[0]):
+            raise ValueError(f"action: got {action!r}, expected one finite number, (1,)")
+        reward = -float((estimate[0] - self._target) ** 2)
+        kick = np.sqrt(1 - self.decay**2) * self.np_random.standard_normal()
+        self._target = self.decay * self._target + kick
+        self._time += 1
+        return self._reading(), reward, False, self._time >= self.horizon, self._info()
+
+    def get_checkpoint_state(self) -> dict[str, Any]:
+        """All that the future depends on, as plain data."""
+        return {
+            "target": self._target, "time": self._time,
+            "generator": self.np_random.bit_generator.state,
+        }  # fmt: skip
+
+    def set_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        self._target, self._time = float(state["target"]), int(state["time"])
+        self.np_random.bit_generator.state = state["generator"]
+
+    def _reading(self) -> Floats:
+        reading = self._target + self.noise * self.np_random.standard_normal()
+        return np.array([reading], dtype=np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        return {"privileged": np.array([self._target], dtype=np.float32)}
+
+
+def tracks(num_envs: int, **settings: Any) -> SyncVectorEnv:
+    """`num_envs` independent targets."""
+    copies = [lambda: Track(**settings)] * num_envs
+    return SyncVectorEnv(copies, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def filter_error(
+    decay: float = 0.95, noise: float = 0.3, horizon: int = 64, missing: float = 0.0, *,
+    told: bool = True, episodes: int = 2000, seed: int = 0,
+) -> float:  # fmt: skip
+    """The mean squared error of the best estimate with `told`, of the best linear one without.
+
+    With `told`, a Kalman filter leaves out the share `missing` of readings. Without, they are
+    zeros like any other reading, and the estimate is the best weighted sum of all readings so far,
+    fitted to one half of the episodes and judged on the other.
+    """
+    rng = np.random.default_rng(seed)
+    target = np.empty((episodes, horizon))
+    target[:, 0] = rng.standard_normal(episodes)
+    kick = 1 - decay**2
+    for t in range(1, horizon):
+        target[:, t] = decay * target[:, t - 1]
+        target[:, t] += np.sqrt(kick) * rng.standard_normal(episodes)
+    there = rng.random(target.shape) >= missing
+    reading = np.where(there, target + noise * rng.standard_normal(target.shape), 0.0)
+    if not told:
+        fit, judge = slice(0, episodes, 2), slice(1, episodes, 2)
+        errors = []
+        for t in range(horizon):
+            weights = np.linalg.lstsq(reading[fit, : t + 1], target[fit, t], rcond=None)[0]
+            errors.append(((reading[judge, : t + 1] @ weights - target[judge, t]) ** 2).mean())
+        return float(np.mean(errors))
+    mean, variance, errors = np.zeros(episodes), np.ones(episodes), []
+    for t in range(horizon):
+        if t:
+            mean, variance = decay * mean, decay**2 * variance + kick
+        spread = np.maximum(variance + noise**2, np.finfo(float).tiny)
+        gain = np.where(there[:, t], variance / spread, 0.0)
+        mean, variance = mean + gain * (reading[:, t] - mean), (1 - gain) * variance
+        errors.append(((mean - target[:, t]) ** 2).mean())
+    return float(np.mean(errors))

@@ -1,0 +1,151 @@
+"""The episode file: one played episode as arrays, for pictures, animations and reports.
+
+A NumPy archive (.npz) without pickled objects. T steps; step t is an observation and the action
+taken on it. Arrays that do not apply to an agent or an environment are missing.
+
+    about               JSON: format, version, and the fields of `About`
+    observation         (T, O) what the environment showed, flat
+    action              (T,) a discrete action's number, from 0 on, or (T, A) in the
+                        environment's units
+    reward              (T,)
+    truth               (T, S) the true state, where the environment tells it
+    posterior_mean      (T,) Best Arm: the Bayes posterior of the mean, σ known, after each sample
+    posterior_std       (T,)
+    probability         (T, A) of discrete actions
+    action_mean         (T, A) of continuous ones: the policy's median, in the environment's units,
+    action_low          (T, A) and what one standard deviation below and above it becomes
+    action_high         (T, A)
+    belief_mean         (L, T, N) Kalman encoders: posterior mean of each layer and channel,
+    belief_variance     (L, T, N) its variance,
+    gain                (L, T, N) and how much of the step's reading was taken over
+    influence           (N,) how much of the representation's movement each channel of the last
+                        layer carries: std over time of its mean, times the norm of its weights
+    latent              (T, 2) agents with two latent channels: the state that the policy reads,
+    latent_grid         (2, G) values of the two channels around it, and
+    latent_probability  (G, G, A) the policy there [second channel, first channel], for the
+                        observation of the last step
+
+Reading and drawing need no torch.
+"""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT, VERSION = "kalmanac-episode", 1
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class About:
+    """What was played, by whom, and how it ended."""
+
+    env: str
+    agent: str
+    training_seed: int
+    training_step: int
+    seed: int  # of the episode
+    deterministic: bool
+    terminated: bool  # False: cut by a time limit
+    label: str = ""  # such as "shortened"
+    title: str = ""  # such as "adversarial"
+    won: bool | None = None
+    action_names: tuple[str, ...] = ()
+    mu: float | None = None  # Best Arm's hidden mean
+    sigma: float | None = None
+
+
+@dataclass(frozen=True)
+class PlayedEpisode:
+    """An episode file's content; see the module for shapes."""
+
+    about: About
+    observation: Array
+    action: Array
+    reward: Array
+    truth: Array | None = None
+    posterior_mean: Array | None = None
+    posterior_std: Array | None = None
+    probability: Array | None = None
+    action_mean: Array | None = None
+    action_low: Array | None = None
+    action_high: Array | None = None
+    belief_mean: Array | None = None
+    belief_variance: Array | None = None
+    gain: Array | None = None
+    influence: Array | None = None
+    latent: Array | None = None
+    latent_grid: Array | None = None
+    latent_probability: Array | None = None
+
+    def __post_init__(self) -> None:
+        for name, array in self.arrays().items():
+            axis = 1 if name in ("belief_mean", "belief_variance", "gain") else 0
+            timeless = name in ("influence", "latent_grid", "latent_probability")
+            if not timeless and (array.ndim <= axis or array.shape[axis] != self.steps):
+                raise ValueError(f"{name}: got shape {array.shape}, expected {self.steps} steps")
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.action)
+
+    @property
+    def total_reward(self) -> float:
+        """Undiscounted return."""
+        return float(self.reward.sum())
+
+    def arrays(self) -> dict[str, Array]:
+        """All arrays that are there, by name."""
+        found = {name: getattr(self, name) for name in ARRAYS}
+        return {name: x for name, x in found.items() if x is not None}
+
+
+ARRAYS = tuple(x.name for x in dataclasses.fields(PlayedEpisode) if x.name != "about")
+
+
+def write_episode(path: str | os.PathLike[str], episode: PlayedEpisode) -> Path:
+    """Write `episode`; the file appears under its name only when it is complete."""
+    target = Path(path)
+    about = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(episode.about)}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                allow_pickle=False,
+                about=np.array(json.dumps(about, allow_nan=False)),
+                **episode.arrays(),
+            )
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def read_episode(path: str | os.PathLike[str]) -> PlayedEpisode:
+    """The episode in a file; ValueError in one line for anything else."""
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"path: got {source}, expected an episode file")
+    try:
+        with source.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            arrays = {name: file[name] for name in file.files if name != "about"}
+        kind, version = about.pop("format"), about.pop("version")
+    except (BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError):
+        raise ValueError(f"path: got {source}, expected an episode file") from None
+    if (kind, version) != (FORMAT, VERSION):
+        raise ValueError(
+            f"path: got {source}, {kind} version {version}, expected {FORMAT} version {VERSION}"
+        )
+    about["action_names"] = tuple(about["action_names"])
+    return PlayedEpisode(About(**about), **arrays)

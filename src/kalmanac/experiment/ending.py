@@ -1,0 +1,61 @@
+"""How a run ended, for whoever started it: words and an exit status."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from signal import SIGINT
+from typing import Any
+
+from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.failure import RunFailedError, how_to_go_on
+from kalmanac.experiment.progress import evaluation_line
+from kalmanac.experiment.signals import StopSignals
+from kalmanac.experiment.under_way import Outcome
+from kalmanac.runlog import read_summary
+
+
+def exit_status(outcome: Outcome, signal: int | None) -> int:
+    """0 where the run is finished, 1 where it diverged; after a signal as shells report it."""
+    interrupted = 128 + (SIGINT if signal is None else signal)
+    return {"finished": 0, "diverged": 1, "interrupted": interrupted}[outcome.status]
+
+
+def tell(
+    verb: str, outcomes: Sequence[Outcome | Exception], experiments: Sequence[Experiment],
+    stop: StopSignals,
+) -> int:  # fmt: skip
+    """Print how runs ended; returns the exit status. An error that is nobody's but ours is raised.
+
+    Of several runs, the worst end decides.
+    """
+    statuses = []
+    for outcome, experiment in zip(outcomes, experiments, strict=True):
+        if isinstance(outcome, RunFailedError):
+            print(f"kalmanac {verb}: {outcome}", file=sys.stderr)
+            statuses.append(1)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            print(ending(outcome, experiment))
+            statuses.append(exit_status(outcome, stop.number))
+    return max(statuses)
+
+
+def ending(outcome: Outcome, experiment: Experiment) -> str:
+    """The best and the last evaluation, where the run lies, and how to go on with it."""
+    told = {
+        "finished": "finished",
+        "interrupted": f"interrupted at step {outcome.step:,}; the last model is kept",
+        "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
+    }[outcome.status]
+    on = [] if outcome.status == "finished" else [how_to_go_on(outcome.folder)]
+    lines = [
+        f"{which}, step {found['step']:,}: {evaluation_line(_evaluations(found))}"
+        for which in ("best", "last")
+        if (found := read_summary(outcome.folder).get(which))
+    ]
+    label = f" ({experiment.label})" if experiment.label else ""
+    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on])
+
+
+def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if key != "step"}

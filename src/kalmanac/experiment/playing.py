@@ -1,0 +1,121 @@
+"""One episode of a trained agent, with all that can be known of it: for pictures and reports."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kalmanac.envs import (
+    ActionCodec,
+    BestArmVector,
+    PrivilegedObservation,
+    make_vector,
+    posterior,
+)
+from kalmanac.envs.adversarial import adversarial_seed, adversarial_settings
+from kalmanac.episode_file import About, PlayedEpisode, write_episode
+from kalmanac.experiment.building import check_environment
+from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.experiment.insight import Insight
+from kalmanac.experiment.witness import Witness
+from kalmanac.rollout import evaluate_policy
+from kalmanac.sac import RecurrentSAC
+
+BEST_ARM_ACTIONS = ("ask", "above", "below")
+ADVERSARIAL = "adversarial"
+
+
+def record_episodes(
+    model: RecurrentSAC, experiment: Experiment, folder: str | os.PathLike[str], *,
+    episodes: int = 1, seed: int = 0, deterministic: bool = True,
+    changes: Mapping[str, Any] | None = None, adversarial: bool = False,
+) -> Iterator[Path]:  # fmt: skip
+    """Play episodes, with seeds that count on from `seed`, and leave a file of each in `folder`.
+
+    Each path is given as soon as its file is written. With `adversarial`, that episode comes last.
+    """
+    for number in range(seed, seed + episodes):
+        played = play(model, experiment, seed=number, deterministic=deterministic, changes=changes)
+        yield write_episode(Path(folder, f"{file_name(played)}.npz"), played)
+    if adversarial:
+        played = play_adversarial(model, experiment, deterministic=deterministic)
+        yield write_episode(Path(folder, f"{file_name(played)}.npz"), played)
+
+
+def file_name(episode: PlayedEpisode) -> str:
+    """What was played, by whom, and the episode's seed; without a suffix."""
+    about = episode.about
+    task = about.env.replace("/", "-").replace(":", "-")
+    words = [task, about.agent.replace(", ", "-"), about.title, f"seed{about.seed}"]
+    return "-".join(word for word in words if word)
+
+
+def play(
+    model: RecurrentSAC, experiment: Experiment, *, seed: int, deterministic: bool = True,
+    changes: Mapping[str, Any] | None = None, title: str = "",
+) -> PlayedEpisode:  # fmt: skip
+    """The episode that begins with a reset by `seed`, which decides drawn actions, too.
+
+    Args:
+        changes: settings of the environment other than the experiment's.
+        title: a word that says what is special about the episode.
+    """
+    spec = check_environment(experiment)
+    settings = {**experiment.env_settings, **(changes or {})}
+    if spec.settings is not None:
+        for name in settings:
+            expect_known("env_settings", name, spec.settings)
+    insight = Insight(model)
+    model.set_random_seed(seed)
+    with closing(make_vector(experiment.env, 1, **settings)) as env:
+        witness = Witness(env)
+        shown = PrivilegedObservation(witness) if experiment.privileged else witness
+        found = evaluate_policy(insight, shown, 1, deterministic=deterministic, seed=seed)
+        bandit = isinstance(env.unwrapped, BestArmVector)
+    about = About(
+        env=experiment.env,
+        agent=experiment.agent,
+        training_seed=experiment.seed,
+        training_step=model.num_timesteps,
+        seed=seed,
+        deterministic=deterministic,
+        terminated=witness.terminated,
+        label=experiment.label,
+        title=title,
+        won=None if found.wins is None else bool(found.wins[0]),
+        action_names=BEST_ARM_ACTIONS if bandit else _action_names(insight.actions),
+        **{name: float(witness.first[name][0]) for name in ("mu", "sigma") if bandit},
+    )
+    arrays = witness.arrays() | insight.arrays()
+    if bandit:
+        assert about.sigma is not None
+        del arrays["truth"]  # the posterior, in fewer digits
+        total = np.cumsum(arrays["observation"][:, 0], dtype=np.float64)
+        count = np.arange(1, len(total) + 1)
+        mean, std = posterior(total, count, about.sigma)
+        arrays |= {"posterior_mean": mean, "posterior_std": std}
+    return PlayedEpisode(about, **arrays)
+
+
+def play_adversarial(
+    model: RecurrentSAC, experiment: Experiment, *, start: int = 0, deterministic: bool = True
+) -> PlayedEpisode:
+    """Best Arm's adversarial episode: the first from seed `start` on, the same for every agent."""
+    if check_environment(experiment).make is not BestArmVector:
+        raise ValueError(f"adversarial: got {experiment.env}, expected best-arm")
+    return play(
+        model,
+        experiment,
+        seed=adversarial_seed(experiment.env_settings, start),
+        deterministic=deterministic,
+        changes=adversarial_settings(),
+        title=ADVERSARIAL,
+    )
+
+
+def _action_names(actions: ActionCodec) -> tuple[str, ...]:
+    """Numbers for discrete actions, and nothing for continuous ones."""
+    return tuple(map(str, range(actions.size))) if actions.discrete else ()

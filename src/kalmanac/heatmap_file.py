@@ -1,0 +1,56 @@
+"""The heat map file: how an agent does over a grid of Best Arm bandits, as a run leaves it."""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kalmanac.runlog import HEATMAP, read_experiment
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """How an agent does in Best Arm bandits of mean mu[i] and standard deviation sigma[j].
+
+    `win_rate[i][j]` and `length[i][j]` are means over `episodes` episodes of the run's `model`,
+    "best" or "last", without exploration. The paper has 25 × 25 bandits, σ up to 3, 100 episodes.
+    """
+
+    mu: list[float]
+    sigma: list[float]
+    win_rate: list[list[float]]
+    length: list[list[float]]
+    episodes: int
+    model: str = "last"
+
+    def __post_init__(self) -> None:
+        for name in ("win_rate", "length"):
+            rows = getattr(self, name)
+            wide = {len(row) for row in rows}
+            if len(rows) != len(self.mu) or wide != {len(self.sigma)}:
+                raise ValueError(
+                    f"{name}: got {len(rows)} rows of {sorted(wide)} values, "
+                    f"expected {len(self.mu)} of {len(self.sigma)}"
+                )
+
+
+def write_heatmap(path: str | os.PathLike[str], heatmap: Heatmap) -> None:
+    """Leave it in the run folder `path`, in one step."""
+    read_experiment(path)
+    file = Path(path) / HEATMAP
+    file.parent.mkdir(exist_ok=True)
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(dataclasses.asdict(heatmap)) + "\n", encoding="utf-8")
+    unfinished.replace(file)
+
+
+def read_heatmap(path: str | os.PathLike[str]) -> Heatmap | None:
+    """The run's heat map; None where it has none, ValueError in one line where it is broken."""
+    file = Path(path) / HEATMAP
+    if not file.is_file():
+        return None
+    try:
+        return Heatmap(**json.loads(file.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: got no heat map ({error}), expected one") from None

@@ -1,0 +1,95 @@
+"""What a replay has taken in since the last look, and a replay put together from such pieces.
+
+A piece holds the rows that are new or have got their action, and the entries of the episode table
+that changed, so that its size follows what happened and not what is held. Later pieces go before
+earlier ones; what has left the replay meanwhile is left out.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kalmanac.replay.episodes import LENGTH, STREAM
+from kalmanac.replay.incoming import Indices
+from kalmanac.replay.replay import Replay
+
+Piece = dict[str, Any]
+
+
+class Changes:
+    """Follows one replay. Its first piece holds all that is there."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        self._seen = np.zeros(replay.streams, np.int64)  # heads at the last look
+        replay._episodes.followed = [np.arange(replay.episodes)]
+
+    def skip(self) -> None:
+        """Look, and forget: what is there now is known already."""
+        self._seen = self.replay._episodes.head.copy()
+        self.replay._episodes.followed = []
+
+    def take(self) -> Piece:
+        """The piece since the last look."""
+        episodes, storage = self.replay._episodes, self.replay._storage
+        # The last row seen had no action yet, or its episode was forgotten and another began there.
+        start = np.maximum(np.maximum(self._seen - 1, 0), episodes.tail)
+        stop = np.maximum(episodes.head, start)
+        streams, positions = _places(start, stop)
+        at = storage.index(streams, positions)
+        assert episodes.followed is not None
+        slots = np.unique(np.concatenate([np.zeros(0, np.int64), *episodes.followed]))
+        slots = slots[slots < episodes.count]
+        piece = {
+            "start": start,
+            "stop": stop,
+            "rows": {name: storage.read(name, at).cpu() for name in storage.fields},
+            "slots": slots,
+            "entries": episodes._table[:, slots],
+        }
+        self.skip()
+        return piece
+
+
+def books(replay: Replay) -> dict[str, Tensor]:
+    """The replay's state beside rows and table: some numbers for each stream."""
+    state = replay._episodes.state(with_table=False)
+    return state | {"episodes": torch.tensor(replay.episodes)}
+
+
+def rebuild(replay: Replay, state: dict[str, Tensor], pieces: Iterable[Piece]) -> None:
+    """Make an empty replay the one whose `books` and pieces these are."""
+    held = dict(state)
+    count = int(held.pop("episodes"))
+    head, tail = held["head"].numpy(), held["tail"].numpy()
+    if head.shape != (replay.streams,):
+        raise ValueError(f"replay: got {head.size} streams, expected {replay.streams}")
+    table = np.zeros((3, count), np.int64)
+    episodes, storage = replay._episodes, replay._storage
+    episodes.load(storage.rows, held | {"table": torch.from_numpy(table[:, :0])})
+    replay._make_rows(np.arange(replay.streams))
+    for piece in pieces:
+        streams, positions = _places(piece["start"], piece["stop"])
+        kept = np.flatnonzero((positions >= tail[streams]) & (positions < head[streams]))
+        at = storage.index(streams[kept], positions[kept])
+        which = torch.from_numpy(kept)
+        for name, rows in piece["rows"].items():
+            storage.write(at, **{name: rows.index_select(0, which).to(replay.device)})
+        known = piece["slots"] < count
+        table[:, piece["slots"][known]] = piece["entries"][:, known]
+    lengths = np.bincount(table[STREAM], weights=table[LENGTH], minlength=replay.streams)
+    if not np.array_equal(lengths, held["held"].numpy()):
+        raise ValueError("replay: got pieces that hold other steps than its books, expected theirs")
+    episodes.load(storage.rows, held | {"table": torch.from_numpy(table)})
+
+
+def _places(start: NDArray[np.int64], stop: NDArray[np.int64]) -> tuple[Indices, Indices]:
+    """Streams and positions of the ranges start … stop−1 of all streams, one after another."""
+    counts = stop - start
+    streams = np.repeat(np.arange(counts.size), counts)
+    inside = np.arange(streams.size) - np.repeat(counts.cumsum() - counts, counts)
+    return streams, start[streams] + inside

@@ -1,0 +1,9 @@
+"""Pictures, tables and pages from files alone: no agent, no environment and no torch in here.
+
+Of many runs (`kalmanac report`): `runs` reads folders, `groups` says what each run is, `scores`
+makes numbers of them, `statistics` sums these up, `*_items` prepare what `*_figure` draw, `tables`
+are tables, `paper` knows which of the paper's figures needs what, `page` binds all in one file,
+`making` is the whole in order, `command` the verb.
+
+Of one episode (`kalmanac watch`): `episode_figure`, `latent_figure` and `animation`.
+"""

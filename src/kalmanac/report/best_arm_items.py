@@ -1,0 +1,155 @@
+"""The paper's figures of Best Arm Identification (section 5.1, appendix on its curves)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from kalmanac.envs.bayes import Ceiling, bayes_threshold
+from kalmanac.envs.best_arm_rules import Rules
+from kalmanac.envs.table import ENVS
+from kalmanac.heatmap_file import Heatmap, read_heatmap
+from kalmanac.report.curves_figure import Panel, draw_curves
+from kalmanac.report.drawn import BAND, Drawing, Setting, lines, looks_of, seeds, settings_of
+from kalmanac.report.groups import BEST_ARM, Group, agent_name
+from kalmanac.report.heatmap_figure import draw_heatmaps
+from kalmanac.report.levels_figure import LevelPanel, draw_levels
+from kalmanac.report.scores import LENGTH, NORMALIZED, last
+from kalmanac.report.statistics import mean_and_error
+
+PLACES = {"in": "in distribution", "out": "out of distribution"}
+REFERENCE_EPISODES = 4_000  # that a threshold is tried on; a standard error of about 0.01
+REFERENCE = "Bayes threshold, σ known"
+
+
+def mine(groups: Sequence[Group]) -> list[Group]:
+    """The groups of Best Arm that figures show under the agents' bare names."""
+    return [group for group in groups if group.family == BEST_ARM and group.main]
+
+
+def returns_and_lengths(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Last evaluations against the cost of asking, in and out of distribution (figure 3)."""
+    for setting in settings_of(mine(groups), "cost"):
+        costs = sorted({group.condition("cost") for group in setting.groups})
+        shown = []
+        for name, said in ((NORMALIZED, "return / 10"), (LENGTH, "length")):
+            for place, where in PLACES.items():
+                points = _last_points(setting.groups, f"{place}/{name}")
+                if points:
+                    shown.append(
+                        LevelPanel(
+                            where,
+                            points,
+                            costs,
+                            "cost of asking",
+                            said,
+                            name == LENGTH,
+                            _references(setting, costs, place, name),
+                        )
+                    )
+        if not shown:
+            continue
+        figure = draw_levels(
+            shown, looks_of(setting.groups), columns=len({panel.title for panel in shown}),
+            title=setting.title("Best Arm: return and length against cost"),
+            reference_name=REFERENCE,
+        )  # fmt: skip
+        caption = (
+            f"Last evaluation, mean and standard error over {seeds(setting.groups)}. Dotted: the "
+            "best fixed threshold on |mean| / std of the Bayes posterior, simulated; it is told "
+            "the noise, and it is not the best of all policies."
+        )
+        yield Drawing(setting.name("best-arm-returns-lengths"), figure, caption)
+
+
+def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Return and length over the training, for every cost, in and out of distribution."""
+    kinds = ((NORMALIZED, "return / 10", "returns"), (LENGTH, "length", "lengths"))
+    for setting in settings_of(mine(groups), "cost"):
+        costs = sorted({group.condition("cost") for group in setting.groups})
+        for name, said, word in kinds:
+            shown = []
+            for place, where in PLACES.items():
+                for cost in costs:
+                    here = [
+                        group
+                        for group in setting.groups
+                        if group.condition("cost") == cost
+                        and any(f"{place}/{name}" in run.values for run in group.runs)
+                    ]
+                    if here:
+                        found = lines(here, f"{place}/{name}")
+                        shown.append(Panel(f"{where}, cost {cost:g}", found, said, name == LENGTH))
+            if shown:
+                title = setting.title(f"Best Arm: {word} over the training")
+                wide = min(len(costs), 4) if len(costs) > 1 else 2
+                figure = draw_curves(shown, looks_of(setting.groups), columns=wide, title=title)
+                caption = f"{BAND} {seeds(setting.groups)}."
+                yield Drawing(setting.name(f"curves-best-arm-{word}"), figure, caption)
+
+
+def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
+    """Win rate and length over a grid of bandits at cost 0 (figure 4)."""
+    for setting in settings_of(mine(groups)):
+        found: dict[str, list[Heatmap]] = {}
+        for group in setting.groups:
+            for run in group.runs:
+                try:
+                    heatmap = read_heatmap(run.folder)
+                except ValueError as error:
+                    told = str(error).replace(f"{run.folder}/", "")
+                    notices.append(f"{run.name}: {told}")
+                    continue
+                if heatmap is not None:
+                    found.setdefault(agent_name(group.agent), []).append(heatmap)
+        found = {agent: _same_grid(maps) for agent, maps in found.items()}
+        if found:
+            plain = Setting(setting.label, _unless_free(setting.conditions), setting.groups)
+            title = plain.title("Best Arm: every bandit of a grid")
+            counts = ", ".join(f"{agent} {len(maps)}" for agent, maps in found.items())
+            episodes = next(iter(found.values()))[0].episodes
+            caption = (
+                f"Means over {episodes} episodes of each bandit and over runs ({counts}). Left of "
+                "the red line: noise as in the training."
+            )
+            yield Drawing(
+                plain.name("best-arm-heatmaps"), draw_heatmaps(found, title=title), caption
+            )
+
+
+def _last_points(groups: Sequence[Group], key: str) -> dict[str, dict[float, tuple[float, float]]]:
+    points: dict[str, dict[float, tuple[float, float]]] = {}
+    for group in groups:
+        values = last(group, key)
+        if values.size:
+            row = points.setdefault(agent_name(group.agent), {})
+            row[group.condition("cost")] = mean_and_error(values)
+    return points
+
+
+def _references(
+    setting: Setting, costs: Sequence[float], place: str, name: str
+) -> dict[float, float]:
+    """What the best threshold reaches in this very task; nothing where samples are corrupted."""
+    changes: dict[str, Any] = {**dict(setting.conditions), **ENVS[BEST_ARM].evaluations[place]}
+    if not changes.keys() <= {entry.name for entry in fields(Rules)}:
+        return {}
+    found = {cost: _threshold(cost, tuple(sorted(changes.items()))) for cost in costs}
+    return {
+        cost: best.normalised_return if name == NORMALIZED else best.length
+        for cost, best in found.items()
+    }
+
+
+@cache
+def _threshold(cost: float, changes: tuple[tuple[str, Any], ...]) -> Ceiling:
+    return bayes_threshold(cost, **dict(changes), episodes=REFERENCE_EPISODES)
+
+
+def _same_grid(maps: list[Heatmap]) -> list[Heatmap]:
+    """Those on the first one's grid: others cannot be averaged with it."""
+    return [one for one in maps if (one.mu, one.sigma) == (maps[0].mu, maps[0].sigma)]
+
+
+def _unless_free(conditions: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    return tuple(pair for pair in conditions if pair != ("cost", 0.0))

@@ -1,0 +1,183 @@
+"""The paper's figures of noisy DeepMind Control (section 5.2, appendices on design and noise)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kalmanac.report.curves_figure import Panel, draw_curves
+from kalmanac.report.drawing import Look
+from kalmanac.report.drawn import (
+    BAND,
+    Drawing,
+    Setting,
+    draw_sum,
+    line,
+    lines,
+    looks_of,
+    seeds,
+    settings_of,
+)
+from kalmanac.report.groups import DMC, DMC_NOISE, Group, agent_name
+from kalmanac.report.levels_figure import LevelPanel, draw_levels
+from kalmanac.report.scores import aggregate, last, oracle_scale
+from kalmanac.report.statistics import mean_and_error
+
+NOISE_TASKS = tuple(DMC_NOISE)[:6]
+LEVELS = ("noise", "action_noise")
+SCORE = "return / Oracle's"
+# Appendix on design: what a Kalman layer may have in addition, and how each arm is drawn.
+DESIGN = {
+    (False, False): ("vSSM+KF", Look("#0173B2")),
+    (True, False): ("+ time-varying process noise", Look("#DE8F05", "--", "s")),
+    (False, True): ("+ covariance as output", Look("#029E73", "-.", "^")),
+    (True, True): ("+ both", Look("#CC78BC", ":", "D")),
+}
+
+
+def mine(groups: Sequence[Group], *, action_noise: bool = False) -> list[Group]:
+    """Groups of control tasks, variants too, with or without noise on the actions."""
+    return [
+        group
+        for group in groups
+        if group.family == DMC and (group.condition("action_noise") > 0) == action_noise
+    ]
+
+
+def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Interquartile mean and performance profile over the noisy tasks (figure 6)."""
+    for setting in _main(groups):
+        scales = oracle_scale(setting.groups)
+        if chosen := aggregate(setting.groups, scales):
+            title = setting.title("Noisy control, normalised by Oracle")
+            figure, caption = draw_sum(chosen, scales, title=title, score=SCORE, mmer=False)
+            caption += " A task's scale is the mean over seeds of Oracle's last return."
+            yield Drawing(setting.name("dmc-aggregate"), figure, caption)
+
+
+def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Last returns against the level of noise (figure 7)."""
+    for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
+        scales = oracle_scale(setting.groups)
+        shown = []
+        for task in NOISE_TASKS:
+            here = [g for g in setting.groups if g.task == task and task in scales]
+            levels = sorted({noise_level(group) for group in here})
+            if len(levels) < 2:
+                continue
+            points: dict[str, dict[float, tuple[float, float]]] = {}
+            for group in here:
+                row = points.setdefault(agent_name(group.agent), {})
+                row[noise_level(group)] = mean_and_error(scales[task](last(group)))
+            points = {agent: dict(sorted(row.items())) for agent, row in points.items()}
+            shown.append(LevelPanel(task, points, levels, "noise, of the benchmark's", SCORE))
+        if shown:
+            title = setting.title("Noisy control: final return against noise")
+            figure = draw_levels(
+                shown, looks_of(setting.groups), columns=min(3, len(shown)), title=title, join=True
+            )
+            caption = (
+                f"Last evaluation by Oracle's, mean and standard error over "
+                f"{seeds(setting.groups)}."
+            )
+            yield Drawing(setting.name("dmc-noise-ablation"), figure, caption)
+
+
+def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Returns over the training in every task of the benchmark."""
+    for setting in _main(groups):
+        title = setting.title("Noisy control: returns over the training")
+        yield _curves(setting, "curves-dmc", title, columns=3)
+
+
+def noise_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Returns over the training: a row for each task, a column for each level of noise."""
+    for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
+        levels = sorted({noise_level(group) for group in setting.groups})
+        if len(levels) < 2:
+            continue
+        shown = []
+        for task in NOISE_TASKS:
+            there = [group for group in setting.groups if group.task == task]
+            for level in levels if len({noise_level(g) for g in there}) > 1 else ():
+                here = [group for group in there if noise_level(group) == level]
+                shown.append(Panel(f"{task}, noise × {level:g}", lines(here), "return"))
+        title = setting.title("Noisy control: returns under increasing noise")
+        figure = draw_curves(shown, looks_of(setting.groups), columns=len(levels), title=title)
+        caption = f"{BAND} {seeds(setting.groups)}."
+        yield Drawing(setting.name("curves-dmc-noise"), figure, caption)
+
+
+def design(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Kalman layers with time-varying process noise, with the covariance as output, with both."""
+    for setting in settings_of(_standard(mine(groups)), *LEVELS):
+        scales = oracle_scale(setting.groups)
+        arms = [
+            (arm(group), group)
+            for group in setting.groups
+            if group.agent == "vssm+kf" and _only_design(group)
+        ]
+        if len({which for which, _ in arms}) < 2:
+            continue
+        names = {str(which): name for which, (name, _) in DESIGN.items()}
+        look = dict(DESIGN.values())
+        named = [replace(group, agent=str(which), variant="") for which, group in arms]
+        if chosen := aggregate(named, scales):
+            title = setting.title("Design of the Kalman layer, normalised by Oracle")
+            figure, caption = draw_sum(
+                chosen, scales, title=title, score=SCORE, mmer=False, names=names, look=look
+            )
+            yield Drawing(setting.name("dmc-design"), figure, caption)
+        shown = []
+        for task in dict.fromkeys(group.task for _, group in arms):
+            here = {DESIGN[which][0]: line(g) for which, g in arms if g.task == task}
+            shown.append(Panel(task, here, "return"))
+        title = setting.title("Design of the Kalman layer: returns over the training")
+        figure = draw_curves(shown, look, columns=3, title=title)
+        caption = f"{BAND} {seeds(group for _, group in arms)}."
+        yield Drawing(setting.name("curves-dmc-design"), figure, caption)
+
+
+def action_noise(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Returns under noise on observations and actions."""
+    for setting in settings_of([g for g in mine(groups, action_noise=True) if g.main]):
+        title = setting.title("Control with noisy observations and actions")
+        drawn = _curves(setting, "dmc-action-noise", title, columns=4)
+        yield drawn._replace(
+            caption=f"{drawn.caption} Memoryless is SAC. The model-based rivals of the paper's "
+            "figure have no printed numbers, and none are drawn."
+        )
+
+
+def noise_level(group: Group) -> float:
+    """Its noise, as a multiple of the benchmark's in that task."""
+    return round(group.condition("noise") / DMC_NOISE[group.task], 6)
+
+
+def arm(group: Group) -> tuple[bool, bool]:
+    """Which additions of the appendix on design a Kalman encoder has."""
+    settings = group.encoder_settings
+    return bool(settings.get("input_process_noise")), bool(settings.get("variance_feature"))
+
+
+def _only_design(group: Group) -> bool:
+    """Whether it differs from the plain agent by nothing else."""
+    names = ("input_process_noise", "variance_feature")
+    return all(part.partition("=")[0] in ("", *names) for part in group.variant.split(", "))
+
+
+def _standard(groups: Sequence[Group]) -> list[Group]:
+    return [group for group in groups if noise_level(group) == 1]
+
+
+def _main(groups: Sequence[Group]) -> list[Setting]:
+    nine = tuple(DMC_NOISE)[:9]
+    shown = [group for group in _standard(mine(groups)) if group.main and group.task in nine]
+    return settings_of(shown, *LEVELS)
+
+
+def _curves(setting: Setting, name: str, title: str, *, columns: int) -> Drawing:
+    tasks = list(dict.fromkeys(group.task for group in setting.groups))
+    shown = [Panel(t, lines([g for g in setting.groups if g.task == t]), "return") for t in tasks]
+    figure = draw_curves(
+        shown, looks_of(setting.groups), columns=min(columns, max(len(shown), 2)), title=title
+    )
+    return Drawing(setting.name(name), figure, f"{BAND} {seeds(setting.groups)}.")

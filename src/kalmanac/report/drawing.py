@@ -1,0 +1,170 @@
+"""How all figures look: colours, sizes, legends, and the two files that each one becomes."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+# Told apart by all readers: Wong's and seaborn's colour-blind palettes.
+COLOURS = {
+    "vssm": "#DE8F05",
+    "vssm+kf": "#0173B2",
+    "vssm+kf-u": "#56B4E9",
+    "mamba": "#029E73",
+    "gru": "#D55E00",
+    "transformer": "#CC78BC",
+    "oracle": "#000000",
+    "memoryless": "#949494",
+}
+SPARE = ("#CA9161", "#ECE133", "#7A4FBF", "#FBAFE4", "#6B8E23", "#8C1C13")
+DASHED = {"oracle": "--", "memoryless": "-."}
+MARKERS = {
+    "vssm": "s", "vssm+kf": "o", "vssm+kf-u": "^", "mamba": "D", "gru": "v", "transformer": "P",
+    "oracle": "*", "memoryless": "X",
+}  # fmt: skip
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+}
+DOTS_PER_INCH = 110
+
+
+class Look(NamedTuple):
+    """How one agent is drawn, wherever it appears."""
+
+    colour: str
+    dash: str = "-"
+    marker: str = "o"
+
+
+def looks(agents: Iterable[str]) -> dict[str, Look]:
+    """The paper's agents look the same in every report; others take spare colours in turn."""
+    found, spare = {}, 0
+    for agent in agents:
+        if agent in COLOURS:
+            found[agent] = Look(COLOURS[agent], DASHED.get(agent, "-"), MARKERS[agent])
+        else:
+            found[agent] = Look(SPARE[spare % len(SPARE)], (":", "-")[spare < len(SPARE)])
+            spare += 1
+    return found
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Figures made and saved inside look like ours."""
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def panels(
+    rows: int, columns: int, *, width: float = 2.7, height: float = 2.0, title: str = "",
+    names: Sequence[str] = (), left: float = 0.7, right: float = 0.2,
+    gap: tuple[float, float] = (0.5, 0.45),
+) -> tuple[Figure, Any]:  # fmt: skip
+    """A figure of equal panels, sizes in inches, with room for a legend of `names` below them.
+
+    Margins are reckoned, not searched for: a layout engine takes longer than all the drawing.
+    """
+    wide = left + columns * width + (columns - 1) * gap[0] + right
+    below = 0.5 + (0.1 + 0.2 * -(-len(names) // _legend_columns(names, wide)) if names else 0.0)
+    title = textwrap.fill(title, max(20, int((wide - 0.2) / 0.088)))
+    above = 0.3 + (0.15 + 0.17 * (1 + title.count("\n")) if title else 0.0)
+    high = above + rows * height + (rows - 1) * gap[1] + below
+    figure = Figure(figsize=(wide, high))
+    axes = figure.subplots(
+        rows, columns, squeeze=False,
+        gridspec_kw={
+            "left": left / wide, "right": 1 - right / wide,
+            "bottom": below / high, "top": 1 - above / high,
+            "wspace": gap[0] / width, "hspace": gap[1] / height,
+        },
+    )  # fmt: skip
+    if title:
+        figure.suptitle(title, y=1 - 0.08 / high, va="top", fontsize=10, fontweight="bold")
+    return figure, axes
+
+
+def legend(figure: Figure, entries: Mapping[str, Look], extra: Sequence[Any] = ()) -> None:
+    """One legend for all panels, in the room that `panels` left for its names."""
+    handles = [
+        Line2D([], [], color=look.colour, ls=look.dash, marker=look.marker, ms=4, label=name)
+        for name, look in entries.items()
+    ]
+    handles += list(extra)
+    if handles:
+        columns = _legend_columns([str(h.get_label()) for h in handles], figure.get_figwidth())
+        figure.legend(
+            handles=handles, loc="lower center", ncols=columns, bbox_to_anchor=(0.5, 0.0),
+            columnspacing=1.2, handlelength=2.2, borderaxespad=0.2,
+        )  # fmt: skip
+
+
+def _legend_columns(names: Sequence[str], wide: float) -> int:
+    """As many entries in a row as fit, and rows of about the same number."""
+    if not names:
+        return 1
+    one = 0.65 + 0.07 * max(map(len, names))  # inches
+    rows = -(-len(names) // max(1, int((wide - 0.2) / one)))
+    return -(-len(names) // rows)
+
+
+def outer_labels(axes: Any, used: int, x_label: str | None = None) -> None:
+    """Hide the panels that nothing was drawn in; label the left and the lowest panels alone."""
+    columns = axes.shape[1]
+    for i, axis in enumerate(axes.flat):
+        axis.set_visible(i < used)
+        if i % columns:
+            axis.set_ylabel("")
+        if i + columns < used:
+            axis.set_xlabel("")
+        elif x_label is not None:
+            axis.set_xlabel(x_label)
+
+
+def steps_axis(axis: Any, most: float) -> None:
+    """Environment steps in thousands or millions."""
+    unit, name = (1e6, "million") if most >= 1e6 else (1e3, "thousand")
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x / unit:g}")
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.set_xlabel(f"environment steps ({name})")
+    axis.set_xlim(0, most)
+
+
+def logarithmic(axis: Any) -> None:
+    """A logarithmic y axis with plain numbers at 1, 2, 5, 10 and so on."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axis.yaxis.set_minor_locator(NullLocator())
+
+
+def error_bars(axis: Any, x: Any, mean: Any, error: Any, look: Look, **options: Any) -> None:
+    """Points with their standard errors; none is drawn where it is not known."""
+    shown = np.nan_to_num(np.asarray(error, float))
+    axis.errorbar(
+        x, mean, yerr=shown, color=look.colour, marker=look.marker, ls=look.dash, ms=4.5,
+        capsize=2, lw=1.2, **options,
+    )  # fmt: skip
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """NAME.png and NAME.pdf, without the date of the day in them."""
+    files = [folder / f"{name}.png", folder / f"{name}.pdf"]
+    figure.savefig(files[0], dpi=DOTS_PER_INCH, metadata={"Software": None})
+    figure.savefig(files[1], metadata={"CreationDate": None})
+    return files

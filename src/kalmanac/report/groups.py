@@ -1,0 +1,234 @@
+"""What each run is: a task of the paper or another one, an agent, and the seeds that go together.
+
+Runs are one group where they differ by the seed alone. Environment, its settings, encoder, its
+settings, privileged and label make the name; runs of one name that differ in anything else are kept
+apart as variants, so that nothing is averaged that was not trained alike.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kalmanac.report.published import popgym_table
+from kalmanac.report.runs import NEUTRAL, Run
+
+BEST_ARM, DMC, POPGYM, OTHER = "best-arm", "dmc", "popgym", "other"
+
+# The paper's nine tasks in its order, the noise of their observations, and one of appendix H.
+DMC_NOISE = {
+    "finger-spin": 0.3,
+    "cheetah-run": 0.3,
+    "pendulum-swingup": 0.1,
+    "walker-run": 0.3,
+    "reacher-easy": 0.3,
+    "point_mass-easy": 0.1,
+    "cartpole-swingup": 0.3,
+    "ball_in_cup-catch": 0.3,
+    "walker-walk": 0.3,
+    "quadruped-walk": 0.3,
+}
+POPGYM_TASKS = tuple(popgym_table().scores)
+
+# Of the paper's legend, in its order; whoever else is there comes after.
+AGENT_NAMES = {
+    "vssm": "vSSM",
+    "vssm+kf": "vSSM+KF",
+    "vssm+kf-u": "vSSM+KF-u",
+    "mamba": "Mamba",
+    "gru": "GRU",
+    "transformer": "vTransformer",
+    "oracle": "Oracle",
+    "memoryless": "Memoryless",
+}
+NAMED = (
+    "env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed",
+    *NEUTRAL,
+)  # fmt: skip
+UNSAID = "not said"  # by a run of another version
+NO_CONDITION = ("task", "truth")  # settings of an environment that do not change its task
+HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
+
+
+@dataclass(frozen=True)
+class Group:
+    """One agent in one task: the runs of all its seeds. `variant` is empty for the usual one."""
+
+    family: str
+    task: str
+    conditions: tuple[tuple[str, Any], ...]  # settings of the environment, by name
+    label: str
+    agent: str
+    variant: str
+    runs: tuple[Run, ...]
+
+    @property
+    def main(self) -> bool:
+        """Whether the paper's figures show it under the agent's bare name."""
+        return not self.variant
+
+    @property
+    def encoder_settings(self) -> Mapping[str, Any]:
+        """The same for all runs."""
+        return self.runs[0].experiment["encoder_settings"]
+
+    @property
+    def task_title(self) -> str:
+        """The task with its conditions and its label."""
+        told = [self.task, *(f"{name} {_short(value)}" for name, value in self.conditions)]
+        return ", ".join(told) + (f" ({self.label})" if self.label else "")
+
+    @property
+    def agent_title(self) -> str:
+        """The agent as the paper's legend has it, with its variant and its label."""
+        marks = [mark for mark in (self.variant, self.label) if mark]
+        return agent_name(self.agent) + (f" ({', '.join(marks)})" if marks else "")
+
+    def condition(self, name: str, default: Any = None) -> Any:
+        """One setting of the environment."""
+        return dict(self.conditions).get(name, default)
+
+
+def agent_name(agent: str) -> str:
+    """As the paper's legend has it."""
+    return AGENT_NAMES.get(agent, agent)
+
+
+def agent_order(agent: str) -> tuple[int, str]:
+    """Sorts agents as the paper's legend does."""
+    known = list(AGENT_NAMES)
+    return (known.index(agent) if agent in known else len(known), agent)
+
+
+def make_groups(runs: Sequence[Run], notices: list[str]) -> list[Group]:
+    """All groups, in the paper's order; variants are named in `notices`."""
+    alike: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        named = {k: v for k, v in run.experiment.items() if k in NAMED and k != "seed"}
+        alike[json.dumps(named, sort_keys=True)].append(run)
+    told = _told_settings(runs)
+    groups = [group for same in alike.values() for group in _variants(same, told, notices)]
+    return sorted(groups, key=_order)
+
+
+def family_and_task(experiment: Mapping[str, Any]) -> tuple[str, str]:
+    """The family of the paper that an environment belongs to, and the task's name in it."""
+    env, settings = experiment["env"], experiment["env_settings"]
+    if env == BEST_ARM:
+        return BEST_ARM, BEST_ARM
+    said = f"{env} {settings.get('task', '')}"
+    for family, tasks in ((POPGYM, POPGYM_TASKS), (DMC, tuple(DMC_NOISE))):
+        for task in sorted(tasks, key=len, reverse=True):
+            if task in said or task.replace("_", "-") in said.replace("_", "-"):
+                return family, task
+    return OTHER, env
+
+
+def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Settings of the environment, and how it is corrupted; what figures go by is always there."""
+    told = {
+        name: experiment[name]
+        for name, usual in NEUTRAL.items()
+        if experiment.get(name, usual) != usual
+    }
+    always = {BEST_ARM: {"cost": 0.0}, DMC: {"noise": 0.0, "action_noise": 0.0}}.get(family, {})
+    settings = {**always, **experiment["env_settings"], **told}
+    return tuple(sorted((k, _plain(v)) for k, v in settings.items() if k not in NO_CONDITION))
+
+
+def _agent(experiment: Mapping[str, Any]) -> str:
+    encoder = experiment["encoder"]
+    if not experiment.get("privileged", False):
+        return encoder
+    return "oracle" if encoder == "memoryless" else f"{encoder}, privileged"
+
+
+def _told_settings(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:
+    """For each family and agent, the encoder's settings that differ: others tell nothing apart."""
+    seen: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for run in runs:
+        family, _ = family_and_task(run.experiment)
+        seen[family, _agent(run.experiment)].append(run.experiment["encoder_settings"])
+    return {
+        key: {
+            name
+            for name in {name for settings in all_settings for name in settings}
+            if len({json.dumps(settings.get(name)) for settings in all_settings}) > 1
+        }
+        for key, all_settings in seen.items()
+    }
+
+
+def _variants(
+    runs: list[Run], told: Mapping[tuple[str, str], set[str]], notices: list[str]
+) -> list[Group]:
+    """Runs of one name, split where anything but the seed differs."""
+    split: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        rest = {k: v for k, v in run.experiment.items() if k not in (*NAMED, *HARMLESS)}
+        split[json.dumps(rest, sort_keys=True)].append(run)
+    usual, *others = sorted(split, key=lambda key: (-len(split[key]), split[key][0].name))
+    experiment = runs[0].experiment
+    family, task = family_and_task(experiment)
+    agent = _agent(experiment)
+    own = {
+        name: value
+        for name, value in experiment["encoder_settings"].items()
+        if name in told[family, agent]
+    }
+    groups = []
+    for key in (usual, *others):
+        base, mine = json.loads(usual), json.loads(key)
+        other = {
+            name: mine.get(name, UNSAID)
+            for name in {**base, **mine}
+            if mine.get(name, UNSAID) != base.get(name, UNSAID)
+        }
+        groups.append(
+            Group(
+                family=family,
+                task=task,
+                conditions=_conditions(family, experiment),
+                label=experiment.get("label", ""),
+                agent=agent,
+                variant=", ".join(_said(*item) for item in {**own, **other}.items()),
+                runs=tuple(sorted(split[key], key=lambda run: run.seed)),
+            )
+        )
+        if other:
+            notices.append(
+                f"{groups[-1].task_title}: {_runs(split[key])} of {agent_name(agent)} with "
+                f"{', '.join(_said(*item) for item in other.items())} kept apart from the usual "
+                f"{_runs(split[usual])}: on the page and in the tables, not in the paper's figures"
+            )
+    return groups
+
+
+def _order(group: Group) -> Any:
+    families = [BEST_ARM, DMC, POPGYM, OTHER]
+    tasks = [*DMC_NOISE, *POPGYM_TASKS]
+    place = tasks.index(group.task) if group.task in tasks else len(tasks)
+    where = (families.index(group.family), group.label, place, group.task, str(group.conditions))
+    return (*where, agent_order(group.agent), group.variant)
+
+
+def _runs(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}"
+
+
+def _said(name: str, value: Any) -> str:
+    return name if value is True else f"{name}={_short(value)}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def labels(groups: Sequence[Group]) -> list[str]:
+    """All labels, the empty one first."""
+    return sorted(Counter(group.label for group in groups))

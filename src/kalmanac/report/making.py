@@ -1,0 +1,85 @@
+"""The whole report in order: read, group, tabulate, draw, bind."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from kalmanac.report.drawing import save, styled
+from kalmanac.report.groups import Group, labels, make_groups
+from kalmanac.report.page import Shown, write_page
+from kalmanac.report.paper import PARTS, Missing, draw_part
+from kalmanac.report.runs import read_runs
+from kalmanac.report.tables import Table, make_tables
+
+PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
+MANY = 200  # runs, above which a second process draws too
+
+
+class Report(NamedTuple):
+    """What was made."""
+
+    runs: int
+    figures: list[Shown]
+    missing: list[Missing]
+    tables: list[Table]
+    notices: list[str]
+    labels: list[str]
+
+
+def make_report(folder: Path, out: Path) -> Report:
+    """Everything that the runs below `folder` allow, written to `out`."""
+    runs, notices = read_runs(folder, leave_out=out)
+    groups = make_groups(runs, notices)
+    if not groups:
+        return Report(0, [], [], [], notices, [])
+    for name in (FIGURES, TABLES):
+        (out / name).mkdir(parents=True, exist_ok=True)
+    figures, missing, tables = _work(groups, out, notices)
+    for table in tables:
+        (out / TABLES / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
+        (out / TABLES / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")
+    write_page(
+        out / PAGE, f"Report: {folder.resolve().name}", groups, figures=figures, missing=missing,
+        tables=tables, notices=notices, pictures=out / FIGURES,
+    )  # fmt: skip
+    marks = [label for label in labels(groups) if label]
+    return Report(len(runs), figures, missing, tables, notices, marks)
+
+
+def draw(
+    part: int, groups: Sequence[Group], folder: Path
+) -> tuple[list[Shown | Missing], list[str]]:
+    """One part of the paper's list, saved; what could not be read on the way."""
+    made: list[Shown | Missing] = []
+    notices: list[str] = []
+    with styled():
+        for number, title, one in draw_part(part, groups, notices):
+            if isinstance(one, Missing):
+                made.append(one)
+            else:
+                save(one.figure, folder, one.name)
+                heading = " ".join(one.figure.get_suptitle().split()) or title
+                made.append(Shown(number, heading, one.name, one.caption))
+    return made, notices
+
+
+def _work(
+    groups: Sequence[Group], out: Path, notices: list[str]
+) -> tuple[list[Shown], list[Missing], list[Table]]:
+    """Figures and tables; with many runs, figures are drawn by two processes of their own."""
+    many = sum(len(group.runs) for group in groups) >= MANY and (os.cpu_count() or 1) > 1
+    if many:
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+            jobs = [pool.submit(draw, i, groups, out / FIGURES) for i in range(len(PARTS))]
+            tables = make_tables(groups)
+            drawn = [job.result() for job in jobs]
+    else:
+        drawn = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
+        tables = make_tables(groups)
+    made = [one for some, _ in drawn for one in some]
+    notices += dict.fromkeys(text for _, some in drawn for text in some)
+    figures = [one for one in made if isinstance(one, Shown)]
+    return figures, [one for one in made if isinstance(one, Missing)], tables

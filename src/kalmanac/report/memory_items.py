@@ -1,0 +1,171 @@
+"""The paper's figures of POPGym (section 5.3, the ablation of size, appendices)."""
+
+from collections.abc import Iterator, Sequence
+
+from kalmanac.report.bars_figure import Bar, BarPanel, draw_bars
+from kalmanac.report.curves_figure import Panel, draw_curves
+from kalmanac.report.drawing import Look
+from kalmanac.report.drawn import (
+    BAND,
+    Drawing,
+    draw_sum,
+    line,
+    lines,
+    looks_of,
+    seeds,
+    settings_of,
+)
+from kalmanac.report.groups import POPGYM, POPGYM_TASKS, Group, agent_name
+from kalmanac.report.published import BEST, popgym_table
+from kalmanac.report.scores import aggregate, best, last, popgym_scale
+from kalmanac.report.statistics import mean_and_error
+
+SIZES = ("d_state", "layers", "norm")
+LATENT, LAYERS = 128, 1  # where a run does not say
+SHADES = {1: "#9BC4E2", 2: "#0173B2", 3: "#08306B"}  # by the number of layers
+DASHES = (":", "-.", "--", "-")  # by the size of the latent state
+RIVAL = "best of POPGym's authors"
+
+
+def mine(groups: Sequence[Group]) -> list[Group]:
+    """POPGym's groups under the agents' bare names."""
+    return [group for group in groups if group.family == POPGYM and group.main]
+
+
+def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Interquartile mean of MMER and performance profile (figure 8), in both normalisations."""
+    kinds = (
+        (True, "", "Scores are shifted from [−1, 1] to [0, 1], then divided"),
+        (False, "-plain", "Scores are divided as they are"),
+    )
+    for setting in settings_of(mine(groups)):
+        for shifted, suffix, said in kinds:
+            scales = popgym_scale(shifted=shifted)
+            if chosen := aggregate(setting.groups, scales):
+                how = "shifted, by" if shifted else "by"
+                title = setting.title(f"POPGym: MMER, {how} the best of POPGym's authors")
+                figure, caption = draw_sum(
+                    chosen, scales, title=title, score="normalised MMER", mmer=True
+                )
+                caption += (
+                    f" {said} by the best published score; AutoencodeEasy's is negative, so that "
+                    "the plain quotient turns that task around."
+                )
+                yield Drawing(setting.name(f"popgym-aggregate{suffix}"), figure, caption)
+
+
+def final_scores(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """MMER of every task and agent, with the last return beside it."""
+    for setting in settings_of(mine(groups)):
+        shown = []
+        for task in POPGYM_TASKS:
+            here = [group for group in setting.groups if group.task == task]
+            look = looks_of(setting.groups)
+            bars = {}
+            for group in here:
+                name = agent_name(group.agent)
+                mean, error = mean_and_error(best(group))
+                bars[name] = Bar(mean, error, look[name].colour, float(last(group).mean()))
+            if bars:
+                rival = popgym_table().scores[task][BEST].mean
+                bars = {name: bars[name] for name in look if name in bars}
+                shown.append(BarPanel(task, bars, rival))
+        if shown:
+            title = setting.title("POPGym: final MMER")
+            figure = draw_bars(
+                shown, columns=min(4, len(shown)), title=title, x_label="MMER", limits=(-1, 1.05),
+                reference_name=RIVAL, tick_name="mean of the last evaluations",
+            )  # fmt: skip
+            caption = (
+                f"Bars: MMER, mean and standard error over {seeds(setting.groups)}. Ticks: the "
+                "last evaluation, which shows what the maximum hides."
+            )
+            yield Drawing(setting.name("popgym-final-mmer"), figure, caption)
+
+
+def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """MMER and, in a figure of its own, the return over the training."""
+    kinds = (("mmer", True, "MMER"), ("returns", False, "return"))
+    for setting in settings_of(mine(groups)):
+        tasks = [t for t in POPGYM_TASKS if any(g.task == t for g in setting.groups)]
+        for word, best_so_far, said in kinds:
+            shown = []
+            for task in tasks:
+                here = [group for group in setting.groups if group.task == task]
+                shown.append(Panel(task, lines(here, best_so_far=best_so_far), said))
+            title = setting.title(f"POPGym: {said} over the training")
+            columns = min(4, max(len(shown), 2))
+            figure = draw_curves(shown, looks_of(setting.groups), columns=columns, title=title)
+            caption = f"{BAND} {seeds(setting.groups)}."
+            yield Drawing(setting.name(f"curves-popgym-{word}"), figure, caption)
+
+
+def size_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """MMER against latent size N and layers L, shifted to [0, 1] (figure 9)."""
+    for setting in settings_of(_sized(groups)):
+        shown = []
+        for task in _tasks(setting.groups):
+            bars = {}
+            for group in sorted((g for g in setting.groups if g.task == task), key=size):
+                mean, error = mean_and_error((best(group) + 1) / 2)
+                wide, deep = size(group)
+                colour = SHADES.get(deep, "#555555")
+                bars[f"N = {wide}, L = {deep}"] = Bar(mean, error, colour)
+            rival = (popgym_table().scores[task][BEST].mean + 1) / 2
+            shown.append(BarPanel(task, bars, rival))
+        title = setting.title("vSSM+KF: latent size N and layers L")
+        figure = draw_bars(
+            shown, columns=min(4, len(shown)), title=title, x_label="MMER, shifted to [0, 1]",
+            limits=(0, 1.05), reference_name=RIVAL,
+        )  # fmt: skip
+        caption = (
+            f"Mean and standard error over {seeds(setting.groups)}; with RMSNorm at the output."
+        )
+        yield Drawing(setting.name("popgym-size-ablation"), figure, caption)
+
+
+def size_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """MMER over the training for every N and L."""
+    for setting in settings_of(_sized(groups)):
+        wides = sorted({size(group)[0] for group in setting.groups})
+        look = {
+            f"N = {wide}, L = {deep}": Look(
+                SHADES.get(deep, "#555555"), DASHES[wides.index(wide) % len(DASHES)], ""
+            )
+            for wide, deep in sorted(set(map(size, setting.groups)))
+        }
+        shown = []
+        for task in _tasks(setting.groups):
+            found = {}
+            for group in sorted((g for g in setting.groups if g.task == task), key=size):
+                wide, deep = size(group)
+                found[f"N = {wide}, L = {deep}"] = line(group, best_so_far=True)
+            shown.append(Panel(task, found, "MMER"))
+        title = setting.title("vSSM+KF: MMER for every latent size N and layers L")
+        figure = draw_curves(shown, look, columns=min(4, max(len(shown), 2)), title=title)
+        caption = f"{BAND} {seeds(setting.groups)}."
+        yield Drawing(setting.name("curves-popgym-size"), figure, caption)
+
+
+def size(group: Group) -> tuple[int, int]:
+    """Latent size and layers of an encoder."""
+    settings = group.encoder_settings
+    return int(settings.get("d_state", LATENT)), int(settings.get("layers", LAYERS))
+
+
+def _sized(groups: Sequence[Group]) -> list[Group]:
+    """Of the Kalman agent, the runs with RMSNorm, where they come in more than one size."""
+    found = [
+        group
+        for group in groups
+        if group.family == POPGYM
+        and group.agent == "vssm+kf"
+        and group.encoder_settings.get("norm")
+        and set(group.encoder_settings) <= set(SIZES)
+        and all(part.partition("=")[0] in ("", *SIZES) for part in group.variant.split(", "))
+    ]
+    return found if len(set(map(size, found))) > 1 else []
+
+
+def _tasks(groups: Sequence[Group]) -> list[str]:
+    return [task for task in POPGYM_TASKS if any(group.task == task for group in groups)]

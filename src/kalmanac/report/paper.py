@@ -1,0 +1,154 @@
+"""Every figure and table of the paper: what draws it, and which suite would bring its data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
+from kalmanac.report.curves_figure import Panel, draw_curves
+from kalmanac.report.drawn import BAND, Drawing, lines, looks_of, seeds, settings_of
+from kalmanac.report.groups import OTHER, Group
+
+Draw = Callable[[Sequence[Group], list[str]], Iterator[Drawing]]
+
+
+class Part(NamedTuple):
+    """One figure of an item, and what makes its data: a suite, or an evaluation after training."""
+
+    draw: Draw
+    needs: str
+
+
+class Item(NamedTuple):
+    """A figure or table of the paper; without a number, one that is not the paper's."""
+
+    number: int | None
+    title: str
+    parts: Sequence[Part]
+
+
+def of_groups(draw: Callable[[Sequence[Group]], Iterator[Drawing]]) -> Draw:
+    """A figure that needs nothing but the groups."""
+    return lambda groups, _: draw(groups)
+
+
+def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Training curves in environments that are not the paper's."""
+    for setting in settings_of([g for g in groups if g.family == OTHER and g.main]):
+        tasks = list(dict.fromkeys(group.task for group in setting.groups))
+        shown = [
+            Panel(task, lines([g for g in setting.groups if g.task == task]), "return")
+            for task in tasks
+        ]
+        columns = min(3, max(2, len(shown)))
+        title = setting.title("Other environments: returns over the training")
+        figure = draw_curves(shown, looks_of(setting.groups), columns=columns, title=title)
+        caption = f"{BAND} {seeds(setting.groups)}."
+        yield Drawing(setting.name("curves-other"), figure, caption)
+
+
+PLAYED = "episodes in finished runs: kalmanac watch RUN --out RUN/evaluations"
+ITEMS = (
+    Item(
+        1,
+        "Best Arm: example episodes with the Bayes posterior",
+        [Part(episode_items.examples, f"{PLAYED}, suite best-arm")],
+    ),
+    Item(
+        2,
+        "Best Arm: return and length against cost",
+        [Part(of_groups(best_arm_items.returns_and_lengths), "suite best-arm")],
+    ),
+    Item(
+        3,
+        "Best Arm: heat maps of win rate and length",
+        [
+            Part(
+                best_arm_items.heatmaps,
+                "evaluations/heatmap.json in finished runs of suite best-arm, cost 0",
+            )
+        ],
+    ),
+    Item(
+        4,
+        "Best Arm: rollouts in a latent space of two channels",
+        [
+            Part(
+                episode_items.latent_rollouts,
+                f"{PLAYED} --latent, agents with d_state=2 such as suite best-arm-latent trains",
+            )
+        ],
+    ),
+    Item(
+        5,
+        "Noisy control: interquartile mean and profile",
+        [Part(of_groups(control_items.benchmark), "suite dmc, with Oracle")],
+    ),
+    Item(
+        6,
+        "Noisy control: ablation of the noise",
+        [Part(of_groups(control_items.noise_ablation), "suite dmc-noise, with Oracle")],
+    ),
+    Item(
+        7,
+        "POPGym: interquartile mean of MMER and profile",
+        [Part(of_groups(memory_items.benchmark), "suite popgym")],
+    ),
+    Item(
+        8,
+        "POPGym: ablation of latent size and layers",
+        [Part(of_groups(memory_items.size_ablation), "suite popgym-size")],
+    ),
+    Item(
+        9,
+        "Training curves",
+        [
+            Part(of_groups(best_arm_items.curves), "suite best-arm"),
+            Part(of_groups(control_items.curves), "suite dmc"),
+            Part(of_groups(control_items.noise_curves), "suite dmc-noise"),
+            Part(of_groups(memory_items.curves), "suite popgym"),
+            Part(of_groups(memory_items.size_curves), "suite popgym-size"),
+        ],
+    ),
+    Item(
+        10,
+        "Design of the Kalman layer",
+        [Part(of_groups(control_items.design), "suite dmc-design, with Oracle of suite dmc")],
+    ),
+    Item(
+        11,
+        "Control with noisy observations and actions",
+        [Part(of_groups(control_items.action_noise), "suite dmc-action-noise")],
+    ),
+    Item(
+        12,
+        "POPGym: final MMER of every task, and the table beside the paper's",
+        [Part(of_groups(memory_items.final_scores), "suite popgym")],
+    ),
+    Item(None, "Other environments: training curves", [Part(of_groups(other_curves), "")]),
+)
+
+
+PARTS = tuple((item, part) for item in ITEMS for part in item.parts)
+
+
+class Missing(NamedTuple):
+    """What could not be drawn, and what would bring its data."""
+
+    number: int
+    title: str
+    needs: str
+
+
+def draw_part(
+    which: int, groups: Sequence[Group], notices: list[str]
+) -> Iterator[tuple[int | None, str, Drawing | Missing]]:
+    """The drawings of one of PARTS with the item's number and title, or that it is missing."""
+    item, part = PARTS[which]
+    drawn = part.draw(groups, notices)
+    first = next(drawn, None)
+    if first is not None:
+        for one in chain([first], drawn):
+            yield item.number, item.title, one
+    elif item.number is not None:
+        yield item.number, item.title, Missing(item.number, item.title, part.needs)

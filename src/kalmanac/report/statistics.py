@@ -1,0 +1,122 @@
+"""Means, interquartile means, performance profiles and their intervals (Agarwal et al., 2021).
+
+Scores come as one array for each task, runs first: (runs,) or (runs, points in time). The
+interquartile mean is rliable's own. Its bootstrap draws from NumPy's global generator and calls
+Python for every resample, so the resampling is written here, with the draws passed in and all
+resamples at once: the same stratified percentile bootstrap, equal to rliable's for the same draws;
+tasks may have different numbers of runs.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rliable import metrics
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Scores = Sequence[Floats]  # one array for each task, runs first
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+_CHUNK = 2_000_000  # numbers that are sorted at once
+
+
+class Interval(NamedTuple):
+    """A point estimate and the bounds of its interval; arrays where the scores have points."""
+
+    point: Floats
+    low: Floats
+    high: Floats
+
+
+def mean_and_error(values: ArrayLike) -> tuple[float, float]:
+    """Mean and standard error s / √n, with n − 1 in s; the error of one value is not known: NaN."""
+    found = np.asarray(values, np.float64)
+    if found.size == 0:
+        return float("nan"), float("nan")
+    error = found.std(ddof=1) / np.sqrt(found.size) if found.size > 1 else np.nan
+    return float(found.mean()), float(error)
+
+
+def interquartile_mean(scores: Scores) -> Floats:
+    """The mean of the middle half of all scores, whatever task they come from."""
+    pooled = np.concatenate([np.asarray(x, np.float64) for x in scores])
+    columns = pooled.reshape(len(pooled), -1).T
+    return np.asarray([metrics.aggregate_iqm(column) for column in columns]).reshape(
+        pooled.shape[1:]
+    )
+
+
+def resamples(
+    sizes: Sequence[int], rng: np.random.Generator, draws: int = RESAMPLES
+) -> list[Indices]:
+    """For each task, (draws, runs) indices of its runs, with replacement: strata are tasks."""
+    return [rng.integers(n, size=(draws, n)) for n in sizes]
+
+
+def iqm_interval(scores: Scores, drawn: Sequence[Indices]) -> Interval:
+    """The interquartile mean with its percentile interval over the drawn resamples.
+
+    A resample takes whole runs, so that all points of a curve come from the same runs.
+    """
+    pools = [np.asarray(x, np.float64).reshape(len(x), -1) for x in scores]
+    draws, total = len(drawn[0]), sum(map(len, pools))
+    cut = int(0.25 * total)
+    points = pools[0].shape[1]
+    found = np.empty((draws, points))
+    step = max(1, _CHUNK // (draws * total))
+    for start in range(0, points, step):
+        part = slice(start, start + step)
+        pooled = np.concatenate(
+            [pool[index, part] for pool, index in zip(pools, drawn, strict=True)], axis=1
+        )
+        pooled.sort(axis=1)
+        found[:, part] = pooled[:, cut : total - cut].mean(axis=1)
+    shape = np.shape(scores[0])[1:]
+    low, high = _bounds(found)
+    return Interval(interquartile_mean(scores), low.reshape(shape), high.reshape(shape))
+
+
+def performance_profile(
+    scores: Scores, thresholds: ArrayLike, drawn: Sequence[Indices]
+) -> Interval:
+    """The share of all runs whose score is above each threshold (score distribution)."""
+    above = [
+        np.asarray(x, np.float64)[:, None] > np.asarray(thresholds, np.float64) for x in scores
+    ]
+    total = sum(map(len, above))
+    counts = sum(
+        np.einsum("drt->dt", mask[index], dtype=np.float64)
+        for mask, index in zip(above, drawn, strict=True)
+    )
+    low, high = _bounds(np.asarray(counts) / total)
+    return Interval(np.concatenate(above).mean(axis=0), low, high)
+
+
+def improvement_probability(
+    ours: Scores, theirs: Scores, drawn: Sequence[Indices], their_drawn: Sequence[Indices]
+) -> Interval:
+    """P(a run of ours scores above one of theirs in the same task), the mean over tasks; ties ½.
+
+    Both sides are resampled, each with its own draws.
+    """
+    found, point = np.zeros(len(drawn[0])), 0.0
+    for x, y, mine, its in zip(ours, theirs, drawn, their_drawn, strict=True):
+        won = np.greater.outer(x, y) + 0.5 * np.equal.outer(x, y)  # (ours, theirs)
+        found += ((_shares(mine) @ won) * _shares(its)).sum(axis=1)
+        point += float(won.mean())  # Mann and Whitney's U, divided by the number of pairs
+    low, high = _bounds(found / len(ours))
+    return Interval(np.asarray(point / len(ours)), low, high)
+
+
+def _shares(index: Indices) -> Floats:
+    """How large a part of each resample every run is, (draws, runs)."""
+    return (index[:, :, None] == np.arange(index.shape[1])).mean(axis=1)
+
+
+def _bounds(found: Floats) -> tuple[Floats, Floats]:
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(found, [tail, 100 - tail], axis=0)
+    return low, high

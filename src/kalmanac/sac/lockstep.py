@@ -1,0 +1,88 @@
+"""Several trainings that advance together, vector step by vector step.
+
+They share nothing but the time of the machine: each has its own learner, replay, environments and
+random generators, and computes what it would compute alone. On a GPU, the updates of all are
+branches of one recorded graph, which costs little more than one of them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from kalmanac.agent import Metrics
+from kalmanac.agent.capture import Captured
+from kalmanac.sac.loop import TrainingLoop
+
+
+class Lockstep:
+    """Runs the loops to their ends. One that fails is left behind, and the others go on.
+
+    `failures` holds what the loops raised, by their number.
+    """
+
+    def __init__(self, loops: Sequence[TrainingLoop]) -> None:
+        self.loops = list(loops)
+        self.failures: dict[int, Exception] = {}
+        self._under_way: list[int] = []  # begun and not ended
+        self._captured: tuple[list[int], Captured] | None = None
+
+    def run(self) -> None:
+        """All of them; KeyboardInterrupt ends all and is raised again."""
+        try:
+            for i, loop in enumerate(self.loops):
+                self._under_way.append(i)
+                self._try(i, loop.begin)
+            self._leave_finished()
+            while self._under_way:
+                self._step()
+                self._leave_finished()
+        finally:
+            for i in self._each():
+                self._leave(i)
+
+    def _step(self) -> None:
+        """One vector step of each loop, and the updates that are due."""
+        due = {i: self._try(i, self.loops[i].collect) or 0 for i in self._each()}
+        for done in range(max(due.values(), default=0)):
+            waiting = [i for i in self._each() if due[i] > done]
+            for i, metrics in self._updates(waiting):
+                self._try(i, partial(self.loops[i].updated, metrics))
+        for i in self._each():
+            self._try(i, self.loops[i].settle)
+
+    def _updates(self, which: list[int]) -> list[tuple[int, Metrics]]:
+        """One update of each of these loops."""
+        trainings = [self.loops[i].training for i in which]
+        on_gpu = bool(which) and trainings[0].policy.device.type == "cuda"
+        if not on_gpu or len(which) < len(self._under_way):
+            # those that are ahead of the others, as where resets are no steps, go alone
+            found = [(i, self._try(i, self.loops[i].training.update)) for i in which]
+            return [(i, metrics) for i, metrics in found if metrics is not None]
+        if self._captured is None or self._captured[0] != which:
+            self._captured = (which, Captured(trainings, trainings[0].policy.device))
+        return list(zip(which, self._captured[1](), strict=True))
+
+    def _each(self) -> list[int]:
+        return list(self._under_way)
+
+    def _leave_finished(self) -> None:
+        for i in self._each():
+            if not self.loops[i].unfinished:
+                self._leave(i)
+
+    def _leave(self, number: int) -> None:
+        """End a loop, whatever has happened to it."""
+        self._under_way.remove(number)
+        try:
+            self.loops[number].end()
+        except Exception as error:
+            self.failures.setdefault(number, error)
+
+    def _try(self, number: int, move: Callable[[], Any]) -> Any:
+        """Make a move of a loop; where it fails, the loop is out."""
+        try:
+            return move()
+        except Exception as error:
+            self.failures.setdefault(number, error)
+            self._leave(number)
+            return None

@@ -1,0 +1,60 @@
+"""One training, cut into the moves that it is made of, so that several can go in lockstep."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kalmanac.agent import Metrics
+from kalmanac.sac.callbacks import Callback, Callbacks
+from kalmanac.sac.training import Training
+
+if TYPE_CHECKING:
+    from kalmanac.sac.recurrent_sac import RecurrentSAC
+
+
+class TrainingLoop:
+    """`begin`; while `unfinished`: `collect`, the updates that are due, `settle`; then `end`.
+
+    `end` is called whatever happened, once `begin` was.
+    """
+
+    def __init__(
+        self, model: "RecurrentSAC", training: Training, total_timesteps: int,
+        callback: Callback | Iterable[Callback] | None,
+    ) -> None:  # fmt: skip
+        self.model, self.training = model, training
+        self.callbacks = Callbacks(callback)
+        self._last = model.num_timesteps + total_timesteps
+        self._stopped = False
+        if training.policy.device.type == "cuda":  # a recorded update knows where the replay lies
+            training.replay.reserve(total_timesteps)
+
+    @property
+    def unfinished(self) -> bool:
+        """There are steps to come, and no callback ended the training."""
+        return not self._stopped and self.model.num_timesteps < self._last
+
+    def begin(self) -> None:
+        """The callbacks start."""
+        self.callbacks.on_start(self.model)
+
+    def collect(self) -> int:
+        """One vector step; returns the number of updates that are due now."""
+        collected = self.training.collect()
+        self.model.num_timesteps += collected.transitions
+        for episode in collected.episodes:
+            self.callbacks.on_episode(self.model, episode)
+        return self.training.updates_due()
+
+    def updated(self, metrics: Metrics) -> None:
+        """An update was made."""
+        self.training.updates += 1
+        self.model.num_updates += 1
+        self.callbacks.on_update(self.model, metrics)
+
+    def settle(self) -> None:
+        """The vector step and its updates are done."""
+        self._stopped = not self.callbacks.on_step(self.model)
+
+    def end(self) -> None:
+        """The callbacks end."""
+        self.callbacks.on_end(self.model)

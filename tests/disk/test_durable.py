@@ -1,0 +1,54 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from kalmanac.disk import append, cut, write_whole
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    file = tmp_path / "x"
+    write_whole(file, b"old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    for call in ("fsync", "replace"):
+        with monkeypatch.context() as broken:
+            broken.setattr(os, call, fail)
+            with pytest.raises(OSError, match="No space"):
+                write_whole(file, b"half")
+        assert file.read_bytes() == b"old"
+        assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    write_whole(file, b"new")
+    assert file.read_bytes() == b"new"
+
+
+def test_the_disk_is_reached_before_the_name_and_the_name_before_the_return(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(handle):
+        calls.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        fsync(handle)
+
+    def noted_replace(source, target):
+        calls.append("renamed")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    write_whole(tmp_path / "x", b"1")
+    assert calls == [f".x.{os.getpid()}.partial", "renamed", tmp_path.name]
+
+
+def test_appending_cuts_off_what_a_crash_left(tmp_path):
+    file = tmp_path / "x"
+    append(file, 0, b"abc")
+    append(file, 3, b"lost")
+    append(file, 3, b"de")
+    assert file.read_bytes() == b"abcde"
+    cut(file, 4)
+    assert file.read_bytes() == b"abcd"
+    with pytest.raises(ValueError, match=r"x: got 4 bytes, expected at least 9"):
+        cut(file, 9)

@@ -1,0 +1,49 @@
+"""Environments that go wrong after a while, each in its own way."""
+
+import time
+from functools import partial
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+from tests.experiment.tiny import Counts
+
+
+class Failing(Counts):
+    """`how` it fails in the step of this number."""
+
+    def __init__(self, how="raise", at=12):
+        super().__init__()
+        self.how, self.at, self.taken = how, at, 0
+
+    def step(self, action):
+        self.taken += 1
+        observation, reward, *rest = super().step(action)
+        if self.taken == self.at:
+            if self.how == "raise":
+                raise ZeroDivisionError("the motor burnt out")
+            if self.how == "hang":
+                time.sleep(3600)
+            if self.how == "memory":
+                np.empty(2**50)
+            if self.how == "nan":
+                observation = observation * np.nan
+            if self.how == "shape":
+                observation = np.zeros(2, np.float32)
+            if self.how == "inf":
+                reward = np.inf
+        return observation, reward, *rest
+
+
+class Impatient(AsyncVectorEnv):
+    """Worker processes that must answer within half a second."""
+
+    def step(self, actions):
+        self.step_async(actions)
+        return self.step_wait(timeout=0.5)
+
+
+def workers(num_envs, **settings):
+    return Impatient(
+        [partial(Failing, **settings)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP
+    )

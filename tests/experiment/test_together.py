@@ -1,0 +1,90 @@
+"""Several seeds in one process leave the bytes that each leaves alone."""
+
+import io
+
+import pytest
+
+from kalmanac.experiment import (
+    Outcome,
+    Progress,
+    RunFailedError,
+    resume_together,
+    run,
+    run_together,
+)
+from kalmanac.runlog import read_summary, resumable
+from tests.experiment.test_resuming import DISCRETE, after, same_bytes
+from tests.experiment.tiny import Counts
+
+SEEDS = [DISCRETE.changed({"seed": seed}) for seed in (1, 2, 3)]
+
+
+class Breaks(Counts):
+    """Raises in its twentieth step."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def step(self, action):
+        self.calls += 1
+        if self.calls == 20:
+            raise OSError("the cable is out")
+        return super().step(action)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folders = [tmp_path_factory.mktemp("alone") / str(one.seed) for one in SEEDS]
+    for one, folder in zip(SEEDS, folders, strict=True):
+        run(one, folder, events=False)
+    return folders
+
+
+def test_each_leaves_what_it_leaves_alone(alone, tmp_path):
+    shown = io.StringIO()
+    folders = [tmp_path / str(one.seed) for one in SEEDS]
+    found = run_together(SEEDS, folders, events=False, progress=Progress(120, shown))
+    assert found == [Outcome("finished", folder, 120) for folder in folders]
+    for one, folder in zip(alone, folders, strict=True):
+        same_bytes(one, folder)
+    said = shown.getvalue()
+    assert all(f"seed {one.seed}, step 120: in " in said for one in SEEDS)
+
+
+def test_they_are_stopped_and_resumed_together(alone, tmp_path):
+    folders = [tmp_path / str(one.seed) for one in SEEDS]
+    found = run_together(SEEDS, folders, events=False, checkpoint_every=24, stop=after(30))
+    assert {one.status for one in found} == {"interrupted"}
+    assert all(resumable(folder) for folder in folders)
+    found = resume_together(folders, events=False)
+    assert {one.status for one in found} == {"finished"}
+    for one, folder in zip(alone, folders, strict=True):
+        same_bytes(one, folder)
+
+
+def test_one_that_fails_leaves_the_others_alone(alone, tmp_path):
+    broken = SEEDS[0].changed(
+        {"env": "tests.experiment.test_together:Breaks", "evaluations": ("in",)}
+    )
+    folders = [tmp_path / name for name in "abc"]
+    found = run_together([SEEDS[0], broken, SEEDS[2]], folders, events=False)
+    assert [getattr(one, "status", None) for one in found] == ["finished", None, "finished"]
+    assert isinstance(found[1], RunFailedError)
+    assert "the cable is out" in str(found[1])
+    assert read_summary(folders[1])["status"] == "failed"
+    same_bytes(alone[0], folders[0])
+    same_bytes(alone[2], folders[2])
+
+
+def test_an_interrupt_leaves_all_of_them_resumable(tmp_path):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    calls = after(60)
+    folders = [tmp_path / name for name in "ab"]
+    found = run_together(
+        SEEDS[:2], folders, events=False, checkpoint_every=8, stop=lambda: calls() and interrupt()
+    )
+    assert {one.status for one in found} == {"interrupted"}
+    assert all(resumable(folder) for folder in folders)

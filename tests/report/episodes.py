@@ -1,0 +1,56 @@
+"""Played episodes of small untrained agents, for the pictures."""
+
+from contextlib import closing
+from functools import cache
+
+import gymnasium
+import numpy as np
+
+from kalmanac.episode_file import PlayedEpisode
+from kalmanac.experiment import Experiment, make_model, training_environment
+from kalmanac.experiment.playing import play
+from kalmanac.sac import RecurrentSAC
+
+SMALL = {"actor_hidden": (8,), "critic_hidden": (8,), "embedding": 6, "num_envs": 1}
+
+
+class Swing(gymnasium.Env):
+    """Two hidden features, seen in noise and told as the true state; 12 steps; steer with two."""
+
+    def __init__(self, told: int = 2) -> None:
+        self.told = told
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-2.0, 4.0, (2,), np.float32)
+        self.privileged_space = gymnasium.spaces.Box(-np.inf, np.inf, (told,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._seen()
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.time += 1
+        observation, info = self._seen()
+        return observation, float(action.sum()), False, self.time == 12, info
+
+    def _seen(self):
+        state = np.float32([np.sin(self.time), np.cos(self.time)])
+        noisy = state + self.np_random.normal(size=2).astype(np.float32)
+        return noisy, {"privileged": np.resize(state, self.told)}
+
+
+def untrained(encoder: str, env: str = "best-arm", **settings) -> tuple[RecurrentSAC, Experiment]:
+    """An agent whose policy is as good as any, and the experiment that it stands for."""
+    limits = {"env_settings": {"horizon": 9}} if env == "best-arm" else {}
+    experiment = Experiment(env=env, **(SMALL | limits)).changed({"encoder": encoder, **settings})
+    with closing(training_environment(experiment)) as vector:
+        return make_model(experiment, vector, "cpu"), experiment
+
+
+@cache
+def played(encoder: str, env: str = "best-arm", seed: int = 0, channels: int = 4) -> PlayedEpisode:
+    """One episode, with actions drawn: an untrained policy's likeliest one may never change."""
+    few = {"encoder_settings": {"d_state": channels}} if "vssm" in encoder else {}
+    model, experiment = untrained(encoder, env, **few)
+    return play(model, experiment, seed=seed, deterministic=False)

@@ -1,0 +1,145 @@
+"""The page: whole in one file, and at work in the system's own browser."""
+
+import json
+import re
+
+import pytest
+
+from kalmanac.report.making import make_report
+from kalmanac.report.page import BEST_SO_FAR, page_data
+from kalmanac.report.published import MAMBA
+from kalmanac.report.scores import curve
+from kalmanac.runlog import METRICS
+from tests.report.browser import Browser, find_browser
+from tests.report.synthetic import write_best_arm, write_popgym
+
+needs_browser = pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium here (Debian, Ubuntu: apt install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_popgym(folder, tasks=["RepeatFirstEasy"], agents=["vssm+kf", "gru"], seeds=range(2))
+    changes = {"label": "shortened", "evaluations": ("in",)}
+    (run,) = write_best_arm(folder, agents=["oracle"], costs=[0.02], seeds=[0], changes=changes)
+    (run / METRICS).write_bytes((run / METRICS).read_bytes()[:-9])
+    (folder / "<b>notes & more.txt").touch()
+    make_report(folder, folder / "report")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def html(folder):
+    return (folder / "report" / "index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def browser(folder, tmp_path_factory):
+    with_window = Browser(find_browser(), tmp_path_factory.mktemp("profile"))
+    with_window.open(folder / "report" / "index.html")
+    yield with_window
+    with_window.close()
+
+
+def test_nothing_is_asked_of_the_network(html):
+    ours = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert re.findall(r'(?:src|href)="(?!data:|#|figures/|tables/)([^"]*)"', ours) == []
+    assert "@import" not in ours
+
+
+def test_the_page_says_what_the_scores_do_not_support(html):
+    assert MAMBA.replace("'", "&#x27;") in html
+
+
+def test_what_is_amiss_and_what_is_missing_stand_on_the_page(html):
+    assert "metrics.jsonl ends in the middle of a line" in html
+    assert "&lt;b&gt;notes &amp; more.txt: not part of a run" in html
+    assert "needs suite dmc, with Oracle" in html
+    assert "shortened: such runs are not the paper" in html
+
+
+def test_the_page_holds_every_figure(html, folder):
+    pictures = list((folder / "report" / "figures").glob("*.png"))
+    assert html.count('src="data:image/png;base64,') == len(pictures) > 3
+
+
+def test_the_data_are_those_of_the_runs(all_groups):
+    data = json.loads(json.dumps(page_data(all_groups), allow_nan=False))
+    assert len(data["runs"]) == sum(len(group.runs) for group in all_groups)
+    group = next(g for g in all_groups if g.agent == "gru")
+    shown = next(g for g in data["groups"] if (g["task"], g["agent"]) == (group.task_title, "GRU"))
+    values = curve(group).values
+    assert shown["curves"]["return"]["mean"] == pytest.approx(values.mean(0).tolist(), rel=1e-4)
+    error = (values.std(0, ddof=1) / len(values) ** 0.5).tolist()
+    assert shown["curves"]["return"]["error"] == pytest.approx(error, rel=2e-4)
+    top = curve(group, best_so_far=True).values
+    assert shown["curves"][BEST_SO_FAR]["seeds"][0] == pytest.approx(top[0].tolist(), rel=1e-4)
+    assert data["runs"][shown["runs"][0]]["experiment"] == group.runs[0].experiment
+    assert data["agents"]["vSSM+KF (shortened)"] == data["agents"]["vSSM+KF"]
+
+
+@needs_browser
+def test_it_loads_alone_and_without_complaints(browser):
+    asked = [url for url in browser.requested() if not url.startswith("data:")]
+    assert [url.rsplit("/", 1)[1] for url in asked] == ["index.html"]
+    assert browser.complaints() == []
+    assert browser.value("[...document.images].every((i) => i.naturalWidth > 100)")
+
+
+@needs_browser
+def test_tasks_and_numbers_are_chosen(browser):
+    titles = "[...document.querySelectorAll('.chart')].map((c) => c.dataset.task)"
+    browser.choose("#family", "best-arm")
+    assert browser.value(titles) == ["best-arm, cost 0.02 (shortened)"]
+    assert "Oracle (shortened)" in browser.value("document.getElementById('agents').innerText")
+    browser.choose("#family", "(all)")
+    assert browser.value(f"{titles}.length") == 2
+    browser.choose("#task", "RepeatFirstEasy")
+    assert browser.value(titles) == ["RepeatFirstEasy"]
+    browser.choose("#metric", BEST_SO_FAR)
+    axis = "document.querySelector('.chart')._fullLayout.yaxis.title.text"
+    assert browser.value(axis) == BEST_SO_FAR
+
+
+@needs_browser
+def test_agents_are_hidden_shown_and_seen_alone(browser):
+    names = "[...new Set(document.querySelector('.chart').data.map((d) => d.name).filter(Boolean))]"
+    runs = "document.querySelectorAll('#run-table tr.run').length"
+    browser.choose("#family", "popgym")
+    assert browser.value(names) == ["vSSM+KF", "GRU"]
+    assert browser.value(runs) == 4
+    browser.click("#agents button[data-agent='GRU']")
+    browser.wait(f"{names}.join() === 'vSSM+KF'")
+    assert browser.value(runs) == 2
+    browser.click("#all-agents")
+    browser.wait(f"{names}.length === 2")
+    browser.click("#agents button[data-agent='GRU']", times=2)
+    browser.wait(f"{names}.join() === 'GRU'")
+    browser.click("#all-agents")
+
+
+@needs_browser
+def test_single_seeds_can_be_seen(browser):
+    browser.choose("#family", "popgym")
+    lines = "document.querySelector('.chart').data.length"
+    before = browser.value(lines)
+    browser.click("#seeds")
+    browser.wait(f"{lines} === {before + 4}")
+    browser.click("#seeds")
+
+
+@needs_browser
+def test_a_run_shows_its_configuration_and_provenance(browser):
+    browser.choose("#family", "(all)")
+    browser.type("#find", "best-arm shortened")
+    browser.wait("document.querySelectorAll('#run-table tr.run').length === 1")
+    assert browser.value("document.getElementById('found').innerText") == "1 of 5 runs"
+    browser.click("#run-table tr.run")
+    browser.wait("document.querySelector('.settings')")
+    told = browser.value("document.querySelector('.settings').innerText")
+    for words in ("label: shortened", "tau: 0.005", "kalmanac: ", "torch: ", "began: "):
+        assert words in told
+    browser.click("#run-table tr.run")
+    browser.wait("!document.querySelector('.settings')")

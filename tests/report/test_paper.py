@@ -1,0 +1,142 @@
+"""Which of the paper's figures come out of which runs, and what they show."""
+
+import numpy as np
+import pytest
+
+from kalmanac.episode_file import About, PlayedEpisode, write_episode
+from kalmanac.experiment import Experiment
+from kalmanac.heatmap_file import read_heatmap
+from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
+from kalmanac.report.drawing import styled
+from kalmanac.report.groups import make_groups
+from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
+from kalmanac.report.runs import read_runs
+from kalmanac.report.scores import last, oracle_scale
+from kalmanac.runlog import HEATMAP
+from tests.report.synthetic import leave_heatmap, write_best_arm, write_run
+
+
+def draw_all(groups):
+    with styled():
+        return [found for i in range(len(PARTS)) for found in draw_part(i, groups, [])]
+
+
+def test_the_paper_has_twelve_items():
+    assert [item.number for item in ITEMS] == [*range(1, 13), None]
+
+
+def test_all_that_the_runs_allow_is_drawn_and_the_rest_is_named(all_groups):
+    found = draw_all(all_groups)
+    drawn = {(number, one.name) for number, _, one in found if not isinstance(one, Missing)}
+    assert {number for number, _ in drawn} == {2, 3, 5, 6, 7, 8, 9, 10, 11, 12}
+    assert len([name for number, name in drawn if number == 9]) == 8 + 1  # all kinds; shortened
+    missing = [one for *_, one in found if isinstance(one, Missing)]
+    assert [one.number for one in missing] == [1, 4]
+    assert all("kalmanac watch RUN --out RUN/evaluations" in one.needs for one in missing)
+
+
+def test_without_runs_all_items_are_missing_with_the_suite_that_makes_them():
+    missing = [one for *_, one in draw_all([])]
+    assert all(isinstance(one, Missing) for one in missing)
+    assert {one.number for one in missing} == set(range(1, 13))
+    assert {"suite popgym", "suite best-arm"} <= {one.needs for one in missing}
+
+
+def test_labelled_runs_have_figures_of_their_own(all_groups):
+    plain, short = best_arm_items.returns_and_lengths(all_groups)
+    assert "shortened" not in plain.name + plain.figure.get_suptitle()
+    assert short.name == "best-arm-returns-lengths-shortened-horizon-100"
+    assert "(shortened, horizon 100)" in short.figure.get_suptitle().replace("\n", " ")
+
+
+def test_returns_against_cost_show_the_last_evaluations_and_the_threshold(all_groups):
+    drawing = next(best_arm_items.returns_and_lengths(all_groups))
+    axis = drawing.figure.axes[0]
+    group = next(g for g in all_groups if g.agent == "oracle" and g.condition("cost") == 0.1)
+    heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
+    assert any(y == pytest.approx(last(group, "in/normalized").mean()) for y in heights)
+    levels = [path[0, 1] for c in axis.collections for path in c.get_segments() if len(path) == 2]
+    assert any(0.82 < y < 0.89 for y in levels)  # 0.857 at cost 0, simulated
+
+
+def test_the_noise_ablation_is_divided_by_oracle(all_groups):
+    drawing = next(control_items.noise_ablation(all_groups))
+    axis = next(a for a in drawing.figure.axes if a.get_title() == "walker-run")
+    group = next(
+        g for g in all_groups if g.task == "walker-run" and control_items.noise_level(g) == 2
+    )
+    scale = oracle_scale([g for g in all_groups if g.task == "walker-run"])["walker-run"]
+    heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
+    assert any(y == pytest.approx(scale(last(group)).mean()) for y in heights)
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["1", "2"]
+
+
+def test_the_design_ablation_compares_arms(all_groups):
+    summed, curves = control_items.design(all_groups)
+    told = [text.get_text() for text in curves.figure.legends[0].get_texts()]
+    assert told == ["vSSM+KF", "+ time-varying process noise", "+ covariance as output"]
+    assert "2 tasks, 2 seeds" in summed.caption
+
+
+def test_variants_stay_out_of_the_main_comparison(all_groups):
+    drawing = next(memory_items.benchmark(all_groups))
+    told = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert told == ["vSSM", "vSSM+KF", "GRU"]
+
+
+def test_without_oracle_control_is_not_summed_up(all_groups):
+    assert list(control_items.benchmark([g for g in all_groups if g.agent != "oracle"])) == []
+
+
+def test_heat_maps_name_their_agents_and_hold_the_means(all_groups):
+    drawing = next(best_arm_items.heatmaps(all_groups, []))
+    axes = drawing.figure.axes
+    assert [axis.get_title() for axis in axes[:4]] == ["vSSM+KF", "Oracle", "", ""]
+    heatmap = read_heatmap(next(g for g in all_groups if g.agent == "oracle").runs[0].folder)
+    np.testing.assert_allclose(axes[1].collections[0].get_array(), heatmap.win_rate)
+    np.testing.assert_allclose(axes[3].collections[0].get_array(), heatmap.length)
+    red = [line for line in axes[0].lines if line.get_color() == "red"]
+    assert [line.get_xdata()[0] for line in red] == [2.0]
+
+
+def test_a_broken_heat_map_is_named_and_the_others_are_drawn(tmp_path):
+    first, second = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=range(2))
+    leave_heatmap(first, size=3)
+    leave_heatmap(second, size=3)
+    (second / HEATMAP).write_text("{}")
+    notices = []
+    (drawing,) = best_arm_items.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
+    assert "GRU 1" in drawing.caption
+    (notice,) = notices
+    assert notice.startswith(f"best-arm/{second.name}: evaluations/heatmap.json: got no heat map")
+
+
+def test_other_environments_have_their_curves(tmp_path):
+    write_run(tmp_path / "a", Experiment(env="CartPole-v1", encoder="gru", eval_every=250_000))
+    found = draw_all(make_groups(read_runs(tmp_path).runs, []))
+    assert [(number, one.name) for number, _, one in found if not isinstance(one, Missing)] == [
+        (None, "curves-other")
+    ]
+
+
+def played(steps, **about):
+    base = {"env": "best-arm", "agent": "gru", "training_seed": 0, "training_step": 9, "seed": 0,
+            "deterministic": True, "terminated": True, "won": True,
+            "action_names": ("ask", "above", "below")}  # fmt: skip
+    x = np.zeros(steps)
+    return PlayedEpisode(
+        About(**base | about), x[:, None], x.astype(int), x, posterior_mean=x, posterior_std=x + 1
+    )
+
+
+def test_the_example_episodes_are_those_nearest_to_the_papers(tmp_path):
+    (run,) = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0])
+    for i, (mu, sigma) in enumerate([(0.1, 1.9), (-0.5, 0.5), (0.4, 1.1), (0.5, 2.0)]):
+        write_episode(run / "evaluations" / f"{i}.npz", played(5 + i, mu=mu, sigma=sigma))
+    (run / "evaluations" / "foreign.npz").write_text("mine")
+    notices = []
+    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), notices)
+    titles = [axis.get_title() for axis in drawing.figure.axes]
+    assert "μ = -0.5, σ = 0.5" in titles[0]
+    assert "μ = 0.4, σ = 1.1" in titles[1]
+    assert notices == [f"best-arm/{run.name}: evaluations/foreign.npz is no episode file"]

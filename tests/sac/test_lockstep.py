@@ -1,0 +1,95 @@
+"""Trainings in lockstep compute what each computes alone; one that fails leaves the others."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from kalmanac.envs import BestArmVector
+from kalmanac.sac import Callback, Lockstep, RecurrentSAC
+from tests.sac.small import small, wandering
+
+
+def made(seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> RecurrentSAC:
+    return small("vssm+kf", wandering(3, mode), seed=seed)
+
+
+class Watcher(Callback):
+    """Keeps what it is told; raises, stops or is interrupted at a step."""
+
+    def __init__(self, at: int = 10**9, error: BaseException | None = None) -> None:
+        self.at, self.error = at, error
+        self.losses: list[float] = []
+        self.ended = 0
+
+    def on_update(self, model, metrics):
+        self.losses.append(metrics["train/critic_loss"].item())
+
+    def on_step(self, model):
+        if model.num_timesteps >= self.at:
+            if self.error is not None:
+                raise self.error
+            return False
+        return True
+
+    def on_end(self, model):
+        self.ended += 1
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_each_learns_what_it_learns_alone(mode: AutoresetMode) -> None:
+    watchers = [Watcher(), Watcher()]
+    models = [made(seed, mode) for seed in (3, 4)]
+    lockstep = Lockstep([m.loop(60, w) for m, w in zip(models, watchers, strict=True)])
+    lockstep.run()
+    assert not lockstep.failures
+    for seed, model, watcher in zip((3, 4), models, watchers, strict=True):
+        alone, own = made(seed, mode), Watcher()
+        alone.learn(60, own)
+        assert own.losses == watcher.losses
+        assert len(own.losses) > 30
+        assert watcher.ended == 1
+        for name, x in alone.learner.state_dict().items():
+            assert torch.equal(x, model.learner.state_dict()[name]), name
+    assert watchers[0].losses != watchers[1].losses
+
+
+def test_one_that_fails_does_not_take_the_others_down() -> None:
+    broken, stopped, whole = Watcher(30, RuntimeError("no luck")), Watcher(36), Watcher()
+    models = [made(seed) for seed in range(3)]
+    loops = [m.loop(60, w) for m, w in zip(models, (broken, stopped, whole), strict=True)]
+    lockstep = Lockstep(loops)
+    lockstep.run()
+    assert list(lockstep.failures) == [0]
+    assert str(lockstep.failures[0]) == "no luck"
+    assert [m.num_timesteps for m in models] == [30, 36, 60]
+    assert [w.ended for w in (broken, stopped, whole)] == [1, 1, 1]
+    alone, own = made(2), Watcher()
+    alone.learn(60, own)
+    assert own.losses == whole.losses
+
+
+def test_an_interrupt_ends_all_of_them_in_good_order() -> None:
+    watchers = [Watcher(), Watcher(30, KeyboardInterrupt())]
+    models = [made(seed) for seed in range(2)]
+    lockstep = Lockstep([m.loop(60, w) for m, w in zip(models, watchers, strict=True)])
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.run()
+    assert [w.ended for w in watchers] == [1, 1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("normalize", [False, True])
+def test_on_a_gpu_seeds_as_branches_learn_what_they_learn_alone(normalize: bool) -> None:
+    def agent(seed: int) -> RecurrentSAC:
+        settings = {"seed": seed, "device": "cuda", "normalize_observations": normalize}
+        return small("vssm+kf", BestArmVector(8, horizon=20), **settings)
+
+    watchers = [Watcher(), Watcher(), Watcher()]
+    models = [agent(seed) for seed in range(3)]
+    Lockstep([m.loop(480, w) for m, w in zip(models, watchers, strict=True)]).run()
+    for seed, watcher in enumerate(watchers):
+        alone, own = agent(seed), Watcher()
+        alone.learn(480, own)
+        assert len(own.losses) == len(watcher.losses) > 400
+        np.testing.assert_allclose(own.losses[:60], watcher.losses[:60], rtol=1e-3, atol=1e-5)
