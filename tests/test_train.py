@@ -171,8 +171,9 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(tmp_path, capsys):
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("kalmanac train: ")
     assert re.search(
-        r"environment [01] \(seed \d+\): its process ended with exit code \[-9\]", told
+        r": environment [01] \(seed \d+\): its process ended with exit code \[-9\]", told
     )
+    assert "WorkerError" not in told
     assert read_summary(folder)["status"] == "failed"
 
 

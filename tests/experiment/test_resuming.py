@@ -35,6 +35,11 @@ KINDS = {
         }
     ),
     "mamba": DISCRETE.changed({"encoder": "mamba", "true_previous_action": True}),
+    "bad sensors": CONTINUOUS.changed(
+        {"env": "popgym/NoisyPositionOnlyPendulumHard", "noise": 0.1, "action_noise": 0.1}
+        | {"dropout": 0.2, "dropout_burst": 3.0, "delay": 1, "frame_repeat": 2}
+    ),
+    "control": CONTINUOUS.changed({"env": "dmc/reacher-easy", "noise": 0.3, "frame_repeat": 50}),
 }
 
 
@@ -84,6 +89,16 @@ def test_stopped_and_resumed_equals_never_stopped(name, truth, tmp_path):
     assert [start["episodes"] for start in summary.pop("resumed")] == ["the same"] * stops
     assert summary == read_summary(truth(name))
     assert not (folder / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_as_many_processes_as_one_likes(truth, tmp_path):
+    folder, name = tmp_path / "run", "bad sensors"
+    outcome = run(KINDS[name], folder, events=False, checkpoint_every=17, stop=after(5), workers=3)
+    assert outcome.status == "interrupted"
+    assert resume(folder, events=False, stop=after(9)).status == "interrupted"
+    assert resume(folder, events=False, workers=2).status == "finished"
+    same_bytes(truth(name), folder)
 
 
 def test_environments_that_cannot_tell_their_state_begin_new_episodes(tmp_path):

@@ -7,6 +7,8 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
+from kalmanac.envs.workers import WorkerError
+
 
 class EnvironmentFailedError(RuntimeError):
     """An environment raised, hung, or gave something that is no observation or reward of its own.
@@ -22,6 +24,8 @@ def environment_at_work() -> Iterator[None]:
         yield
     except EnvironmentFailedError:
         raise
+    except WorkerError as error:  # it names the environment and its seed
+        raise EnvironmentFailedError(str(error)) from error
     except multiprocessing.TimeoutError as error:
         raise EnvironmentFailedError(f"the environment gave no answer: {error}") from error
     except Exception as error:
