@@ -20,6 +20,7 @@ def play(env, steps, seed=0):
     return [env.step(codec.decode(codec.sample(rng, env.num_envs))) for _ in range(steps)]
 
 
+@pytest.mark.filterwarnings("ignore:.*a symmetric and normalized space")  # we map any bounds
 @pytest.mark.parametrize("name", ROWS)
 def test_gymnasium_accepts_it(name):
     check_env(ENVS[name].single(), skip_render_check=True)

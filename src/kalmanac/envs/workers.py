@@ -18,7 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from kalmanac.envs.generators import check_names
-from kalmanac.envs.resuming import environment_state, restore_environment
+from kalmanac.envs.resuming import Leavable
 from kalmanac.envs.spaces import privileged_space
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
@@ -167,17 +167,4 @@ class _InWorker:
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
-        return _Told(self.make())
-
-
-class _Told(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose state is an attribute: what a vector can set for each on its own."""
-
-    @property
-    def checkpoint_state(self) -> Any:
-        """All that the future depends on; None where the environment cannot tell it."""
-        return environment_state(self.env)
-
-    @checkpoint_state.setter
-    def checkpoint_state(self, state: Any) -> None:
-        restore_environment(self.env, state)
+        return Leavable(self.make())
