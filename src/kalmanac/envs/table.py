@@ -71,7 +71,7 @@ ENVS: dict[str, EnvironmentSpec] = {
         single=Track,
         settings={"decay": 0.95, "noise": 0.3, "horizon": 64},
         horizon=64,
-        noise="in every reading, σ = 0.3",
+        noise="σ = 0.3",
     ),
     **{
         f"dmc/{task}": EnvironmentSpec(
