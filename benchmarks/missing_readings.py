@@ -38,8 +38,9 @@ import matplotlib.pyplot as plt
 MISSING = 0.5
 HORIZON = 64
 SHARED = Experiment(
-    env="gaps:track",
-    env_settings={"missing": MISSING, "horizon": HORIZON},
+    env="track",
+    env_settings={"horizon": HORIZON},
+    dropout=MISSING,
     encoder="vssm+kf",
     total_steps=24_000,
     num_envs=16,
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seeds):
             for name, told in CONTENDERS.items():
-                one = shared.changed({"seed": seed, "env_settings": {"told": told}})
+                one = shared.changed({"seed": seed, "dropout_told": told})
                 found[name].append(learned(one, Path(folder) / f"{name}-{seed}"))
                 last = found[name][-1]
                 print(f"  seed {seed}, {name}: {last['errors'][-1]:.4f} in {last['seconds']:.0f} s",
