@@ -1,7 +1,7 @@
 """The whole report in order: read, group, tabulate, draw, bind."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,10 +29,16 @@ class Report(NamedTuple):
     labels: list[str]
 
 
-def make_report(folder: Path, out: Path) -> Report:
-    """Everything that the runs below `folder` allow, written to `out`."""
+def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda text: None) -> Report:
+    """Everything that the runs below `folder` allow, written to `out`.
+
+    Args:
+        say: is told what happens next, in words.
+    """
+    say(f"reading {folder}")
     runs, notices = read_runs(folder, leave_out=out)
     groups = make_groups(runs, notices)
+    say(f"drawing {len(runs):,} runs")
     if not groups:
         return Report(0, [], [], [], notices, [])
     for name in (FIGURES, TABLES):
