@@ -12,7 +12,8 @@ from kalmanac.report.groups import Group, labels, make_groups
 from kalmanac.report.page import Shown, write_page
 from kalmanac.report.paper import PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
-from kalmanac.report.tables import Table, make_tables
+from kalmanac.report.table import Table
+from kalmanac.report.tables import make_tables
 
 PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
 MANY = 200  # runs, above which a second process draws too
