@@ -28,21 +28,3 @@ def test_a_short_run_prints_its_table_and_leaves_its_files(tmp_path):
         assert np.isfinite(runs[0]["errors"]).all()
     assert found["exact_filter"] < found["best_linear_not_told"]
     assert out.with_suffix(".png").stat().st_size > 5000
-
-
-def test_the_gaps_are_the_same_whether_told_or_not(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    from gaps import track
-
-    seen = {}
-    for told in (True, False):
-        env = track(told=told)
-        first, info = env.reset(seed=3)
-        steps = [env.step(np.zeros(1)) for _ in range(60)]
-        seen[told] = [first, *(step[0] for step in steps)], [info, *(step[4] for step in steps)]
-    readings, infos = seen[True]
-    np.testing.assert_array_equal(readings, seen[False][0])
-    flags = [info["observed"] for info in infos]
-    assert flags == [bool(reading != 0) for (reading,) in readings]
-    assert 20 < sum(flags) < 41
-    assert all(info["observed"] for info in seen[False][1])

@@ -12,8 +12,9 @@ from kalmanac.report.groups import make_groups
 from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
 from kalmanac.report.scores import last, oracle_scale
-from kalmanac.runlog import HEATMAP
-from tests.report.synthetic import leave_heatmap, write_best_arm, write_run
+from kalmanac.report.tables import make_tables
+from kalmanac.runlog import HEATMAP, RunFolder
+from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, write_run
 
 
 def draw_all(groups):
@@ -109,6 +110,18 @@ def test_a_broken_heat_map_is_named_and_the_others_are_drawn(tmp_path):
     assert "GRU 1" in drawing.caption
     (notice,) = notices
     assert notice.startswith(f"best-arm/{second.name}: evaluations/heatmap.json: got no heat map")
+
+
+def test_a_run_without_any_finite_number_stops_nothing(tmp_path):
+    write_popgym(tmp_path, tasks=["RepeatFirstEasy"], agents=["vssm", "gru"], seeds=range(2))
+    what = Experiment(env="popgym/RepeatFirstEasy", encoder="mamba", eval_every=500_000)
+    with RunFolder(tmp_path / "nan", what.to_data(), events=False) as run:
+        run.log(500_000, {"eval/in/mean_reward": float("nan")})
+    groups = make_groups(read_runs(tmp_path).runs, [])
+    assert {one.number for *_, one in draw_all(groups) if isinstance(one, Missing)} < {*range(12)}
+    tables = {table.name: table for table in make_tables(groups)}
+    assert "Mamba" not in [row[0] for row in tables["popgym-sums"].rows]
+    assert ("RepeatFirstEasy", "Mamba", "1") in [row[:3] for row in tables["scores"].rows]
 
 
 def test_other_environments_have_their_curves(tmp_path):

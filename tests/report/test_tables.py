@@ -74,8 +74,11 @@ def test_the_matrix_says_what_the_scores_do_not_support(tables):
     assert MAMBA in table.notes
     assert len(table.rows) == 9
     assert all(len(row) == 13 for row in table.rows)
-    cell = dict(zip(table.head, table.rows[4], strict=True))["RepeatFirstMedium"]
-    assert "paper 1.000 ± 0.000\ndifference" in cell
+    column = {row[0]: row[table.head.index("RepeatFirstMedium")] for row in table.rows}
+    assert "paper 1.000 ± 0.000\ndifference" in column["GRU"]
+    marked = [agent for agent, cell in column.items() if "★" in cell]
+    means = {agent: float(cell.split()[0]) for agent, cell in column.items() if "diff" in cell}
+    assert marked == [agent for agent in means if means[agent] == max(means.values())]
 
 
 def test_the_papers_table_is_there_without_any_run_of_popgym(groups):

@@ -8,7 +8,8 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from kalmanac.envs import PrivilegedObservation
+from kalmanac.envs import PrivilegedObservation, make_vector
+from kalmanac.envs.corruption import Corruption
 from kalmanac.envs.spaces import action_codec, observation_codec
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector, EnvironmentFailedError, Senses, tells
@@ -183,3 +184,20 @@ def test_other_processes_tell_too():
 def test_the_oracles_reading_is_never_missing():
     env = PrivilegedObservation(copies(partial(Everything, missing=True), 2))
     assert tells(env) == (False, False)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_dropped_readings_of_a_task_in_the_table_are_told(told):
+    env = make_vector("track", 3, corruption=Corruption(dropout=0.5, dropout_told=told))
+    assert tells(env) == (True, False)
+    replay, _, news = collected(env, 40)
+    batch = drawn(replay)
+    held = torch.arange(batch.observation.shape[1]) < batch.lengths[:, None]
+    zero = (batch.observation == 0).all(-1)
+    assert 0.3 < zero[held].float().mean() < 0.7
+    if told:
+        assert torch.equal(batch.observed[held], ~zero[held])
+    else:
+        assert batch.observed[held].all(), "zeros like any other reading"
+    readings = np.concatenate([new.observations for new in news])
+    assert bool((readings == 0).any()) is not told, "a normaliser hears of what is there"

@@ -8,7 +8,7 @@ does.
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -160,3 +160,52 @@ def _eagerly(work: Work) -> Metrics:
         return work.run()
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class Replayed:
+    """A function from tensors to tensors, replayed from a graph from the fourth call on.
+
+    Inputs must keep their shapes, and the function must not change the tensors that it is given.
+    Results are new tensors. Where recording fails, calls stay eager, and one warning says why.
+    """
+
+    def __init__(
+        self, function: Callable[[list[Tensor]], list[Tensor]], generators: Sequence[Generator],
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self.function, self.generators = function, list(generators)
+        self.failed = False
+        self._stream = torch.cuda.Stream(device)
+        self._warmed = 0
+        self._recording: tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]] | None = None
+
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        """The function's results."""
+        if self.failed or self._warmed < WARM_UP:
+            self._warmed += 1
+            return self.function(inputs)
+        if self._recording is None:
+            current = torch.cuda.current_stream(self._stream.device)
+            try:
+                self._recording = self._record(inputs)
+            except RuntimeError as error:
+                torch.cuda.set_stream(current)
+                self.failed = True
+                text = f"acting stays eager, because it cannot be recorded: {error}"
+                warnings.warn(text, stacklevel=2)
+                return self.function(inputs)
+        graph, held, found = self._recording
+        torch._foreach_copy_(held, inputs)
+        graph.replay()
+        return [x.clone() for x in found]
+
+    def _record(
+        self, inputs: list[Tensor]
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]:
+        held = [x.clone() for x in inputs]
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, stream=self._stream):
+            found = self.function(held)
+        return graph, held, found

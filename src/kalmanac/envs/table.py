@@ -22,7 +22,7 @@ from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
-from kalmanac.envs.track import tracks
+from kalmanac.envs.track import Track
 from kalmanac.envs.workers import TIMEOUT, Workers
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -68,9 +68,10 @@ ENVS: dict[str, EnvironmentSpec] = {
     "track": EnvironmentSpec(
         name="track",
         summary="Where is a wandering target? Noisy readings, an estimate at every step",
-        make=tracks,
+        single=Track,
         settings={"decay": 0.95, "noise": 0.3, "horizon": 64},
         horizon=64,
+        noise="σ = 0.3",
     ),
     **{
         f"dmc/{task}": EnvironmentSpec(

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -84,12 +83,6 @@ class Track(gymnasium.Env[Floats, Floats]):
 
     def _info(self) -> dict[str, Any]:
         return {"privileged": np.array([self._target], dtype=np.float32)}
-
-
-def tracks(num_envs: int, **settings: Any) -> SyncVectorEnv:
-    """`num_envs` independent targets."""
-    copies = [lambda: Track(**settings)] * num_envs
-    return SyncVectorEnv(copies, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def filter_error(

@@ -49,7 +49,7 @@ class Insight:
         action_masks: Any = None, observed: Any = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The model's own answer for one environment, (1, …)."""
-        with self._overhearing():
+        with self._overhearing(), self.model.overheard():
             action, after = self.model.predict(
                 observation, state, episode_start, deterministic, action_masks, observed
             )

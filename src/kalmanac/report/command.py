@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"kalmanac report: needs {library}: pip install 'kalmanac[report]'", file=sys.stderr)
         return 1
     try:
-        made = making.make_report(options.folder, out)
+        made = making.make_report(options.folder, out, say=_say)
     except FileNotFoundError as error:
         print(f"kalmanac report: {error}", file=sys.stderr)
         return 2
@@ -52,3 +52,9 @@ def main(argv: Sequence[str]) -> int:
         f"{out / making.PAGE}"
     )
     return 0
+
+
+def _say(text: str) -> None:
+    """To whoever waits at a terminal."""
+    if sys.stderr.isatty():
+        print(f"{text} …", file=sys.stderr, flush=True)

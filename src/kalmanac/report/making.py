@@ -1,7 +1,7 @@
 """The whole report in order: read, group, tabulate, draw, bind."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,7 +12,8 @@ from kalmanac.report.groups import Group, labels, make_groups
 from kalmanac.report.page import Shown, write_page
 from kalmanac.report.paper import PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
-from kalmanac.report.tables import Table, make_tables
+from kalmanac.report.table import Table
+from kalmanac.report.tables import make_tables
 
 PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
 MANY = 200  # runs, above which a second process draws too
@@ -29,10 +30,16 @@ class Report(NamedTuple):
     labels: list[str]
 
 
-def make_report(folder: Path, out: Path) -> Report:
-    """Everything that the runs below `folder` allow, written to `out`."""
+def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda text: None) -> Report:
+    """Everything that the runs below `folder` allow, written to `out`.
+
+    Args:
+        say: is told what happens next, in words.
+    """
+    say(f"reading {folder}")
     runs, notices = read_runs(folder, leave_out=out)
     groups = make_groups(runs, notices)
+    say(f"drawing {len(runs):,} runs")
     if not groups:
         return Report(0, [], [], [], notices, [])
     for name in (FIGURES, TABLES):

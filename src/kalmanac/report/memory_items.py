@@ -65,7 +65,8 @@ def final_scores(groups: Sequence[Group]) -> Iterator[Drawing]:
             for group in here:
                 name = agent_name(group.agent)
                 mean, error = mean_and_error(best(group))
-                bars[name] = Bar(mean, error, look[name].colour, float(last(group).mean()))
+                ended, _ = mean_and_error(last(group))
+                bars[name] = Bar(mean, error, look[name].colour, ended)
             if bars:
                 rival = popgym_table().scores[task][BEST].mean
                 bars = {name: bars[name] for name in look if name in bars}

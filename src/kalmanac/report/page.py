@@ -23,7 +23,7 @@ from kalmanac.report.paper import Missing
 from kalmanac.report.published import MAMBA
 from kalmanac.report.runs import Run
 from kalmanac.report.scores import LENGTH, NORMALIZED, RETURN, WINS, curve, places
-from kalmanac.report.tables import Table
+from kalmanac.report.table import Table
 
 NAMES = {RETURN: "return", NORMALIZED: "return / scale", LENGTH: "length", WINS: "win rate"}
 PLACES = {"in": "", "out": ", out of distribution"}

@@ -17,6 +17,7 @@ class Part(NamedTuple):
 
     draw: Draw
     needs: str
+    what: str = ""  # where an item has several
 
 
 class Item(NamedTuple):
@@ -103,11 +104,11 @@ ITEMS = (
         9,
         "Training curves",
         [
-            Part(of_groups(best_arm_items.curves), "suite best-arm"),
-            Part(of_groups(control_items.curves), "suite dmc"),
-            Part(of_groups(control_items.noise_curves), "suite dmc-noise"),
-            Part(of_groups(memory_items.curves), "suite popgym"),
-            Part(of_groups(memory_items.size_curves), "suite popgym-size"),
+            Part(of_groups(best_arm_items.curves), "suite best-arm", "Best Arm"),
+            Part(of_groups(control_items.curves), "suite dmc", "noisy control"),
+            Part(of_groups(control_items.noise_curves), "suite dmc-noise", "increasing noise"),
+            Part(of_groups(memory_items.curves), "suite popgym", "POPGym"),
+            Part(of_groups(memory_items.size_curves), "suite popgym-size", "size and layers"),
         ],
     ),
     Item(
@@ -151,4 +152,5 @@ def draw_part(
         for one in chain([first], drawn):
             yield item.number, item.title, one
     elif item.number is not None:
-        yield item.number, item.title, Missing(item.number, item.title, part.needs)
+        title = ", ".join(filter(None, [item.title, part.what]))
+        yield item.number, item.title, Missing(item.number, title, part.needs)

@@ -75,7 +75,8 @@ def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
     for group in groups:
         if group.agent == "oracle" and group.main:
             means.setdefault(group.task, []).extend(last(group))
-    return {task: _divide(float(np.mean(found))) for task, found in means.items() if found}
+    scales = {task: float(np.mean(found)) for task, found in means.items() if found}
+    return {task: _divide(scale) for task, scale in scales.items() if scale > 0}
 
 
 def popgym_scale(*, shifted: bool = True) -> dict[str, Scale]:
@@ -104,7 +105,7 @@ def aggregate(groups: Sequence[Group], scales: Mapping[str, Scale]) -> Aggregate
     """Agents that have every task; where fewer than two do, the tasks that all agents share."""
     table: dict[str, dict[str, Group]] = {}
     for group in groups:
-        if group.task in scales:
+        if group.task in scales and last(group).size:
             table.setdefault(group.agent, {})[group.task] = group
     tasks = list(dict.fromkeys(group.task for group in groups if group.task in scales))
     complete = [agent for agent, row in table.items() if len(row) == len(tasks)]

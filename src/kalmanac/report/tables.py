@@ -1,10 +1,8 @@
-"""All tables: of every group, summed up over tasks, and POPGym beside the paper's numbers."""
+"""All tables: of every group, summed up over tasks, and those of POPGym."""
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,18 +11,18 @@ from kalmanac.report.drawn import SEED, Setting, settings_of
 from kalmanac.report.groups import (
     DMC,
     POPGYM,
-    POPGYM_TASKS,
     Group,
     agent_name,
     agent_order,
 )
-from kalmanac.report.published import BEST, MAMBA, popgym_table
+from kalmanac.report.popgym_tables import popgym_comparison, popgym_matrix
 from kalmanac.report.scores import (
     LENGTH,
     NORMALIZED,
     RETURN,
     WINS,
     Floats,
+    Scale,
     aggregate,
     best,
     last,
@@ -36,34 +34,9 @@ from kalmanac.report.statistics import (
     Indices,
     improvement_probability,
     iqm_interval,
-    mean_and_error,
     resamples,
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """Words and numbers in rows; `notes` belong to it wherever it is shown."""
-
-    name: str
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    notes: tuple[str, ...] = ()
-
-    def csv(self) -> str:
-        """For programs: without the notes."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
-        return text.getvalue()
-
-    def markdown(self) -> str:
-        """For readers of plain text."""
-        body = [[text.replace("\n", "; ") for text in row] for row in (self.head, *self.rows)]
-        wide = [max(map(len, column)) for column in zip(*body, strict=True)]
-        lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
-        lines.insert(1, "|" + "|".join("-" * (n + 2) for n in wide) + "|")
-        return "\n".join([f"# {self.title}", "", *lines, "", *self.notes, ""])
+from kalmanac.report.table import Table, pair
 
 
 def make_tables(groups: Sequence[Group]) -> list[Table]:
@@ -74,7 +47,9 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
             continue
         scores = {
             agent: scaled(row, scales, best if mmer else last)
-            for agent, row in sorted(together.agents.items(), key=lambda pair: agent_order(pair[0]))
+            for agent, row in sorted(
+                together.agents.items(), key=lambda found: agent_order(found[0])
+            )
         }
         notes = (f"Over {', '.join(together.tasks)}.", *together.left_out)
         found.append(sum_table(name, title, scores, notes))
@@ -105,9 +80,9 @@ def score_table(groups: Sequence[Group]) -> Table:
                 str(len(group.runs)),
                 str(sum(not run.finished for run in group.runs) or ""),
                 most if least == most else f"{least} – {most}",
-                _pair(last(group, f"in/{RETURN}")),
-                _pair(best(group, f"in/{RETURN}")),
-                *(_pair(last(group, key)) for key in keys),
+                pair(last(group, f"in/{RETURN}")),
+                pair(best(group, f"in/{RETURN}")),
+                *(pair(last(group, key)) for key in keys),
             )
         )
     notes = (
@@ -157,93 +132,32 @@ def improvement_table(
     )
 
 
-def popgym_matrix(setting: Setting) -> Table:
-    """The paper's arrangement: in each cell our MMER, the paper's, and the difference."""
-    printed = popgym_table()
-    ours = {(group.task, group.agent): group for group in setting.groups}
-    rows = []
-    for agent in printed.scores[POPGYM_TASKS[0]]:
-        cells = []
-        for task in POPGYM_TASKS:
-            row, group = printed.scores[task][agent], ours.get((task, agent))
-            cell = f"paper {row.mean:.3f} ± {row.error:.3f}"
-            if group is not None:
-                difference = float(best(group).mean()) - row.mean
-                cell = f"{_pair(best(group))}\n{cell}\ndifference {difference:+.3f}"
-            cells.append(cell)
-        name = "Best POPGym" if agent == BEST else agent_name(agent)
-        rows.append((name + (f" ({setting.label})" if setting.label else ""), *cells))
-    notes = (MAMBA, f"The paper's numbers: {printed.what}. Source: {printed.source}.")
-    title = setting.title("POPGym: MMER beside the paper's")
-    return Table(setting.name("popgym-table"), title, ("", *POPGYM_TASKS), rows, notes)
+class _Sum(NamedTuple):
+    """What is summed up over tasks, and whether MMER counts or the last return."""
+
+    name: str
+    title: str
+    groups: Sequence[Group]
+    scales: Mapping[str, Scale]
+    mmer: bool
 
 
-def popgym_comparison(setting: Setting) -> Table:
-    """MMER and last return beside the paper's MMER, one row for each task and agent."""
-    printed = popgym_table()
-    ours = {(group.task, group.agent): group for group in setting.groups}
-    strangers = {agent for _, agent in ours} - set(printed.scores[POPGYM_TASKS[0]])
-    rows = []
-    for task in POPGYM_TASKS:
-        for agent in [*(a for a in printed.scores[task] if a != BEST), *sorted(strangers)]:
-            row = printed.scores[task].get(agent)
-            group = ours.get((task, agent))
-            if row is None and group is None:
-                continue
-            mmer = best(group) if group else np.zeros(0)
-            mean, error = mean_and_error(mmer)
-            rows.append(
-                (
-                    task,
-                    agent_name(agent) + (f" ({setting.label})" if setting.label else ""),
-                    _pair(mmer),
-                    _pair(last(group)) if group else "",
-                    str(len(mmer)) if group else "",
-                    f"{row.mean:.3f} ± {row.error:.3f}" if row else "",
-                    f"{mean - row.mean:+.3f}" if row and group else "",
-                    _distance(mean, error, row.mean, row.error) if row and group else "",
-                    f"{printed.scores[task][BEST].mean:.3f}",
-                )
-            )
-    head = (
-        "task", "agent", "MMER", "last return", "seeds", "paper's MMER", "difference",
-        "in standard errors", "best POPGym",
-    )  # fmt: skip
-    notes = ("In standard errors: the difference by that of both numbers together.",)
-    title = setting.title("POPGym beside the paper's numbers, row by row")
-    return Table(setting.name("popgym-scores"), title, head, rows, notes)
-
-
-def _sums(groups: Sequence[Group]) -> Iterator[tuple]:  # type: ignore[type-arg]
-    """Name, title, groups, scales and whether MMER counts, for all that is summed up over tasks."""
+def _sums(groups: Sequence[Group]) -> Iterator[_Sum]:
     main = [group for group in groups if group.main]
     control = [g for g in main if g.family == DMC and g.condition("action_noise") == 0]
     for setting in settings_of([g for g in control if noise_level(g) == 1], *LEVELS):
         title = setting.title("Noisy control, last return by Oracle's")
-        yield setting.name("dmc-sums"), title, setting.groups, oracle_scale(setting.groups), False
+        scales = oracle_scale(setting.groups)
+        yield _Sum(setting.name("dmc-sums"), title, setting.groups, scales, False)
     for setting in settings_of([g for g in main if g.family == POPGYM]):
         for shifted, suffix in ((True, ""), (False, "-plain")):
             how = "shifted to [0, 1] and divided" if shifted else "divided as it is"
             title = setting.title(f"POPGym, MMER {how} by the best published")
             scales = popgym_scale(shifted=shifted)
-            yield setting.name(f"popgym-sums{suffix}"), title, setting.groups, scales, True
+            name = setting.name(f"popgym-sums{suffix}")
+            yield _Sum(name, title, setting.groups, scales, True)
 
 
 def _drawn(scores: list[Floats], number: int = 0) -> list[Indices]:
     """Resamples of one agent's runs; agents with different numbers are drawn independently."""
     return resamples([len(x) for x in scores], np.random.default_rng([SEED, number]))
-
-
-def _pair(values: Floats) -> str:
-    if not len(values):
-        return ""
-    mean, error = mean_and_error(values)
-    digits = 3 if abs(mean) < 10 else 1
-    told = f"{mean:.{digits}f}"
-    return f"{told} ± {error:.{digits}f}" if np.isfinite(error) else told
-
-
-def _distance(mean: float, error: float, other: float, its: float) -> str:
-    """How many standard errors of the difference lie between two means."""
-    spread = float(np.hypot(error, its))
-    return f"{(mean - other) / spread:+.1f}" if spread > 0 else ""

@@ -1,5 +1,6 @@
 """The policy in use: what is seen goes in, agent actions out, its state passed along."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac.agent import Learner
+from kalmanac.agent.capture import Replayed
 from kalmanac.rollout import Sight
 from kalmanac.sac.normaliser import Normaliser
 
@@ -25,11 +27,17 @@ class PolicyState(NamedTuple):
 
 
 class Policy:
-    """The actor of `learner` behind the normaliser, for n environments at a time."""
+    """The actor of `learner` behind the normaliser, for n environments at a time.
+
+    On a GPU, acting is replayed from a graph for each n, unless it is `watched`: hooks on the
+    actor's modules hear nothing of a replay.
+    """
 
     def __init__(self, learner: Learner, normaliser: Normaliser | None) -> None:
         self.learner, self.normaliser = learner, normaliser
         self.device = learner.device
+        self.watched = False
+        self._replayed: dict[Hashable, Replayed] = {}
 
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
@@ -49,12 +57,42 @@ class Policy:
             shown["observation"] = self.normaliser.shown(
                 shown["observation"], shown.get("observed")
             )
-        starts = torch.tensor(episode_start, device=self.device)
+        shown["episode_start"] = torch.tensor(episode_start, device=self.device)
+        draws = (generator or self.learner.acting) if explore else None
+        if self.device.type == "cpu" or self.watched:
+            action, after = self._act(shown, state, draws)
+        else:
+            action, after = self._replay(shown, state, draws)
+        return action.cpu().numpy(), after
+
+    def _act(
+        self, shown: dict[str, Tensor], state: PolicyState, draws: torch.Generator | None
+    ) -> tuple[Tensor, PolicyState]:
         action, encoder = self.learner.act(
-            shown.pop("observation"), state.previous_action, state.encoder, episode_start=starts,
-            explore=explore, generator=generator, **shown,
+            previous_action=state.previous_action, state=state.encoder, explore=draws is not None,
+            generator=draws, **shown,
         )  # fmt: skip
-        return action.cpu().numpy(), PolicyState(encoder, self.learner.action_as_input(action))
+        return action, PolicyState(encoder, self.learner.action_as_input(action))
+
+    def _replay(
+        self, shown: dict[str, Tensor], state: PolicyState, draws: torch.Generator | None
+    ) -> tuple[Tensor, PolicyState]:
+        """`_act` as a graph: one for each set and shape of inputs and each generator."""
+        names, kind = list(shown), type(state.encoder)
+        inputs = [*shown.values(), state.previous_action, *state.encoder]
+        key = (tuple(names), tuple(x.shape for x in inputs), id(draws))
+
+        def flat(given: list[Tensor]) -> list[Tensor]:
+            told = dict(zip(names, given, strict=False))
+            before, *memory = given[len(names) :]
+            action, after = self._act(told, PolicyState(kind(*memory), before), draws)
+            return [action, after.previous_action, *after.encoder]
+
+        if key not in self._replayed:
+            drawn_from = [] if draws is None else [draws]
+            self._replayed[key] = Replayed(flat, drawn_from, self.device)
+        action, before, *memory = self._replayed[key](inputs)
+        return action, PolicyState(kind(*memory), before)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         # torch warns of arrays that it must not write to

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -217,6 +218,16 @@ class RecurrentSAC:
         )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
+
+    @contextmanager
+    def overheard(self) -> Iterator[None]:
+        """While it is entered, hooks on the actor's modules hear every step, on a GPU too."""
+        policy = self._known()[1]
+        policy.watched = True
+        try:
+            yield
+        finally:
+            policy.watched = False
 
     def set_random_seed(self, seed: int) -> None:
         """Decide the actions that `predict` draws from now on; the training's are its own."""

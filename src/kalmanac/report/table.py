@@ -1,0 +1,46 @@
+"""One table, as files and pages have it."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kalmanac.report.statistics import mean_and_error
+
+
+@dataclass(frozen=True)
+class Table:
+    """Words and numbers in rows; `notes` belong to it wherever it is shown."""
+
+    name: str
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+    def csv(self) -> str:
+        """For programs: without the notes."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        return text.getvalue()
+
+    def markdown(self) -> str:
+        """For readers of plain text."""
+        body = [[text.replace("\n", "; ") for text in row] for row in (self.head, *self.rows)]
+        wide = [max(map(len, column)) for column in zip(*body, strict=True)]
+        lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
+        lines.insert(1, "|" + "|".join("-" * (n + 2) for n in wide) + "|")
+        return "\n".join([f"# {self.title}", "", *lines, "", *self.notes, ""])
+
+
+def pair(values: NDArray[np.float64]) -> str:
+    """Mean ± standard error, or the mean alone, or nothing where there are no values."""
+    if not len(values):
+        return ""
+    mean, error = mean_and_error(values)
+    digits = 3 if abs(mean) < 10 else 1
+    told = f"{mean:.{digits}f}"
+    return f"{told} ± {error:.{digits}f}" if np.isfinite(error) else told
