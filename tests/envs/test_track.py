@@ -11,7 +11,7 @@ from kalmanac.envs.track import filter_error
 
 def test_gymnasium_finds_nothing_wrong(recwarn):
     check_env(Track(), skip_render_check=True)
-    assert all("Box" in str(w.message) for w in recwarn.list), "only that bounds are infinite"
+    assert all("Box" in str(w.message) for w in recwarn.list), "only that actions go beyond one"
 
 
 def test_targets_wander_as_described():

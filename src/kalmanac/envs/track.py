@@ -39,9 +39,10 @@ class Track(gymnasium.Env[Floats, Floats]):
             if not fine:
                 raise ValueError(f"{name}: got {value!r}, expected {expected}")
         self.decay, self.noise, self.horizon = float(decay), float(noise), int(horizon)
-        self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        largest = float(np.finfo(np.float32).max)  # finite, because Gymnasium's checker asks for it
+        self.observation_space = spaces.Box(-largest, largest, (1,), np.float32)
         self.action_space = spaces.Box(-REACH, REACH, (1,), np.float32)
-        self.privileged_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.privileged_space = spaces.Box(-largest, largest, (1,), np.float32)
         self._target, self._time = 0.0, -1  # −1: never reset
 
     def reset(
