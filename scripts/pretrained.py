@@ -42,9 +42,14 @@ def main() -> None:
     summary = read_summary(options.run) | {"new": new}
     for file, content in ((EXPERIMENT, read_experiment(options.run)), (SUMMARY, summary)):
         (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    for place, found in new.items():
-        print(place, {name: round(value, 3) for name, value in found.items()})
-    print(folder)
+    inside, outside = (new[place] for place in ("in", "out"))
+    channels = experiment.encoder_settings.get("d_state", 128)
+    print(f"written to {folder}; the row for its README.md:")
+    print(
+        f"| `{options.name}` | {channels} | {summary['best']['step']:,} "
+        f"| {inside['normalized']:.2f} | {inside['win_rate']:.2f} | {inside['length']:.1f} "
+        f"| {outside['normalized']:.2f} |"
+    )
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ ORDER = ("running", "killed", "interrupted", "failed", "diverged", "finished", "
 COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": "red"}
 SILENCE = 600.0  # seconds: a run that has written nothing for longer than this,
 ROWS = 10  # and for longer than so many rows take, is not running any more
+UNFOLDED = 300  # columns where no terminal says how many there are
 TAIL = 4096  # bytes that hold a timing file's last row
 
 
@@ -47,7 +48,7 @@ class Run:
     last: float | None  # normalised return of the last evaluation
     best: float | None
     speed: float | None  # environment steps a second
-    resumable: bool
+    resume: int | None  # the step that it could go on from
 
     @property
     def seconds_left(self) -> float | None:
@@ -132,14 +133,14 @@ def read_run(path: Path, *, now: float) -> Run:
         last=(summary.get("last") or {}).get(place),
         best=(summary.get("best") or {}).get(place),
         speed=speed,
-        resumable=status not in ("running", "finished") and can_resume(path),
+        resume=None if status in ("running", "finished") else resumable(path),
     )
 
 
-def can_resume(path: Path) -> bool:
-    """Whether a run has left something to go on from."""
-    folder = path / CHECKPOINTS
-    return folder.is_dir() and any(folder.iterdir())
+def resumable(path: Path) -> int | None:
+    """The step of the last checkpoint; None where a run has left nothing to go on from."""
+    names = (file.stem[5:] for file in (path / CHECKPOINTS).glob("step-*.safetensors"))
+    return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
 def last_sign(path: Path) -> float:
@@ -162,34 +163,34 @@ def last_row(file: Path) -> dict[str, Any]:
 
 
 def show(folder: Path, runs: Sequence[Run]) -> None:
-    """The table, and one line that counts."""
+    """The table, without columns that are empty everywhere, and one line that counts."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
     if not runs:
         print(f"no runs in {folder}; `kalmanac train` makes one")
         return
+    columns = {
+        "status": [Text(run.status, style=COLOURS.get(run.status, "yellow")) for run in runs],
+        "steps": [f"{run.step:,}" for run in runs],
+        "done": [f"{run.step / max(run.total, 1):.0%}" for run in runs],
+        "last": [number(run.last) for run in runs],
+        "best": [number(run.best) for run in runs],
+        "steps/s": ["" if run.speed is None else f"{run.speed:,.0f}" for run in runs],
+        "left": ["" if run.seconds_left is None else duration(run.seconds_left) for run in runs],
+        "resume from": ["" if run.resume is None else f"{run.resume:,}" for run in runs],
+    }
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("run", overflow="fold")
-    table.add_column("status")
-    for name in ("steps", "done", "last", "best", "steps/s", "left"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("resume")
-    for run in runs:
-        table.add_row(
-            Text(str(run.path.relative_to(folder)) if run.path != folder else str(folder)),
-            Text(run.status, style=COLOURS.get(run.status, "yellow")),
-            f"{run.step:,}",
-            f"{run.step / max(run.total, 1):.0%}",
-            number(run.last),
-            number(run.best),
-            "" if run.speed is None else f"{run.speed:,.0f}",
-            "" if run.seconds_left is None else duration(run.seconds_left),
-            "yes" if run.resumable else "",
-        )
-    console.print(table)
+    table.add_column("run", overflow="fold", min_width=20)
+    for name in columns:
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for run, *cells in zip(runs, *columns.values(), strict=True):
+        place = folder if run.path == folder else run.path.relative_to(folder)
+        table.add_row(Text(str(place)), *cells)
+    wide = None if sys.stdout.isatty() else UNFOLDED
+    Console(highlight=False, width=wide).print(table)
     counts = {name: sum(run.status == name for run in runs) for name in ORDER}
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {told}")

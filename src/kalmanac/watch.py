@@ -68,7 +68,8 @@ def main(argv: Sequence[str]) -> int:
     except (ValueError, TypeError, FileNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error), 2)
     except OSError as error:
-        return _refuse(f"out: got {error.filename}: {error.strerror}", 1)
+        file = "" if error.filename is None else f"out: got {error.filename}: "
+        return _refuse(f"{file}{error.strerror}", 1)
     except KeyboardInterrupt:
         return _refuse("interrupted; what is written stays", 130)
 

@@ -64,6 +64,13 @@ def test_the_page_on_own_environments_runs(run_in, tmp_path):
     assert names["belief"].variance.shape == (1, 1, 128)
 
 
+def test_the_page_on_watching_runs(run_in, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = run_in(code("docs/how-to-watch-an-agent.md", "python"))
+    assert names["episode"].about.seed == 101
+    assert len(list((tmp_path / "episodes").glob("*.png"))) == 2
+
+
 @pytest.mark.parametrize(
     "page", sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
 )

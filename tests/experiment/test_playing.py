@@ -120,13 +120,6 @@ def test_drawn_actions_are_decided_by_the_seed():
     assert len(lengths) > 1
 
 
-def test_an_episode_without_an_end_is_cut():
-    model, experiment = untrained("gru", SWING)
-    watched = play(model, experiment, seed=0, most_steps=4)
-    assert watched.steps == 4
-    assert not watched.about.terminated
-
-
 @pytest.mark.parametrize("encoder", ["vssm", "vssm+kf", "vssm+kf-u"])
 def test_the_map_of_the_latent_space_is_the_policy_itself(encoder):
     model, experiment = untrained(encoder, **TWO)

@@ -108,6 +108,9 @@ def test_a_state_of_another_shape_and_symbols_have_panels_of_their_own():
     assert holds(axes, np.arange(12)[::-1])
     wide = dataclasses.replace(swing, observation=np.random.default_rng(0).normal(size=(12, 9)))
     assert sum("of 9" in title for title in titles(wide)) == 4
+    for width, title in ((1, "observation"), (0, "action")):  # 0: nothing but an image is seen
+        few = dataclasses.replace(swing, observation=np.zeros((12, width)), truth=None)
+        assert titles(few)[0] == title
 
 
 def test_many_actions_become_a_map():

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.usefixtures("compiled_only")
 
 
 def test_regions_and_trajectories_are_drawn(tmp_path):
-    episodes = [played("vssm+kf", channels=2, seed=3), played("vssm", channels=2, seed=3)]
+    episodes = [
+        dataclasses.replace(one, latent_grid=one.latent_grid * [[1], [2]])  # unlike axes
+        for one in (played("vssm+kf", channels=2, seed=3), played("vssm", channels=2, seed=3))
+    ]
     figure = latent_figure(episodes)
     planes = figure.axes[2:]
     for axes, episode in zip(planes, episodes, strict=True):

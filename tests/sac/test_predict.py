@@ -148,3 +148,14 @@ def test_wrong_arguments_are_refused():
         model.predict(seen, state, [True] * 3)
     with pytest.raises(TypeError, match="state: got tuple, expected what predict gave back"):
         model.predict(seen, (1, 2))
+
+
+def test_a_seed_decides_the_actions_that_are_drawn():
+    model = small("memoryless", wandering(1))
+    seen = np.zeros((50, 3), np.float32)
+    drawn = []
+    for seed in (1, 1, 2):
+        model.set_random_seed(seed)
+        drawn.append(model.predict(seen)[0])
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])

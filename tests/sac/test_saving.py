@@ -194,3 +194,22 @@ def test_trained_on_cuda_predicts_the_same_on_the_cpu(encoder, tmp_path):
     there, here = (m.predict(seen, deterministic=True)[0] for m in (model, loaded))
     np.testing.assert_allclose(there, here, atol=1e-4)
     loaded.learn(30)
+
+
+def test_a_policy_alone_acts_the_same_in_a_small_file_and_does_not_learn_on(tmp_path):
+    model = small("vssm+kf", wandering(2), normalize_observations=True).learn(40)
+    for name, alone in (("whole", False), ("alone", True)):
+        model.save(tmp_path / name, policy_alone=alone)
+    loaded = RecurrentSAC.load(tmp_path / "alone", device="cpu")
+    np.testing.assert_array_equal(actions(model), actions(loaded))
+    assert loaded.num_timesteps == 40
+    whole, alone = (
+        (tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "alone")
+    )
+    assert alone < whole / 3
+    assert not any("critic" in name for name in load_file(tmp_path / "alone.safetensors"))
+    told = "env: got one to train in, expected None: the model's file holds its policy alone"
+    with pytest.raises(ValueError, match=told):
+        loaded.set_env(wandering(2))
+    with pytest.raises(ValueError, match=told):
+        RecurrentSAC.load(tmp_path / "alone", wandering(2), device="cpu")

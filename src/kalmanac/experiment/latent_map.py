@@ -48,7 +48,7 @@ def refuse_without_latent_map(model: RecurrentSAC) -> None:
 def latent_map(model: RecurrentSAC, latent: Floats, seen: Tensor) -> tuple[Floats, Floats]:
     """Values of the two channels around a trajectory (T, 2), (2, G), and π there, (G, G, A).
 
-    `seen` (1, O) is the observation as the networks read it.
+    `seen` (1, O) is what stands beside z in the features that the head reads.
     """
     actor = model.learner.actor
     stack = _stack(actor)

@@ -35,20 +35,7 @@ class Panel(NamedTuple):
 
 def panels(episode: PlayedEpisode) -> list[Panel]:
     """Those that this episode can fill, from what is seen to what is done."""
-    found: list[Panel] = []
-    if episode.posterior_mean is not None:
-        found.append(Panel("what can be known", draw_samples, 1.7))
-    else:
-        if is_one_hot(episode.observation):
-            found.append(Panel("observation", draw_symbols))
-        else:
-            width = episode.observation.shape[1]
-            found += [
-                Panel(f"observation {i + 1} of {width}", _one_observation(i), 0.7)
-                for i in range(min(width, MOST_LINES))
-            ]
-        if episode.truth is not None and not truth_is_observed(episode):
-            found.append(Panel("true state", draw_truth))
+    found = _seen(episode)
     if episode.belief_mean is not None:
         found.append(Panel("the agent's belief", draw_belief, 1.2))
         found.append(Panel("gain", draw_gain, 0.8))
@@ -59,6 +46,24 @@ def panels(episode: PlayedEpisode) -> list[Panel]:
     )
     if episode.posterior_mean is None:
         found.append(Panel("return so far", draw_return, 0.7))
+    return found
+
+
+def _seen(episode: PlayedEpisode) -> list[Panel]:
+    if episode.posterior_mean is not None:
+        return [Panel("what can be known", draw_samples, 1.7)]
+    width = episode.observation.shape[1]
+    if is_one_hot(episode.observation):
+        found = [Panel("observation", draw_symbols)]
+    elif width == 1:
+        found = [Panel("observation", _one_observation(0), 1.2)]
+    else:  # none at all where there is but an image
+        found = [
+            Panel(f"observation {i + 1} of {width}", _one_observation(i), 0.7)
+            for i in range(min(width, MOST_LINES))
+        ]
+    if episode.truth is not None and not truth_is_observed(episode):
+        found.append(Panel("true state", draw_truth))
     return found
 
 

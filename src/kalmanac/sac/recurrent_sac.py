@@ -210,6 +210,10 @@ class RecurrentSAC:
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
 
+    def set_random_seed(self, seed: int) -> None:
+        """Decide the actions that `predict` draws from now on; the training's are its own."""
+        self._predicting.manual_seed(seed)
+
     def session(self, *, deterministic: bool = True) -> Session:
         """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
         self._known()
