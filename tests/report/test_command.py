@@ -65,11 +65,11 @@ def report_without(library, *words):
     """`kalmanac report WORDS` in a process where `library` cannot be imported."""
     code = f"""
 import sys
-class Absent:
-    def find_spec(name, path, target=None):
-        if name.split(".")[0] == {library!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent)
+import importlib.machinery
+found = importlib.machinery.PathFinder.find_spec
+def find_spec(name, *rest):
+    return None if name.split(".")[0] == {library!r} else found(name, *rest)
+importlib.machinery.PathFinder.find_spec = find_spec
 from kalmanac.cli import main
 sys.exit(main(["report", *{[str(word) for word in words]!r}]))"""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

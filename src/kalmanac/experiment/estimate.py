@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.recording import memory_gb
 from kalmanac.replay import Batch, Sizes
 from kalmanac.runlog import duration
+from kalmanac.sac import RecurrentSAC
 
 STORED_TWICE_AND_COPIED = 3  # the replay doubles: at most twice what it needs, plus the old half
 
@@ -38,7 +39,7 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     """
     env = training_environment(experiment)
     model = make_model(dataclasses.replace(experiment, update_to_data=0.0), env, device)
-    steps = model.advance(10**9)
+    steps = endlessly(model, experiment.total_steps)
 
     def timed(work: Callable[[], object]) -> float:
         return mean_seconds(work, model.device, seconds)
@@ -66,6 +67,13 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
         vector_steps * step + updates * (short + long) / 2,
         memory_gb() + replay_gb(experiment, model.learner.sizes),
     )
+
+
+def endlessly(model: RecurrentSAC, steps: int) -> Iterator[RecurrentSAC]:
+    """Vector steps of one training of so many steps after another: a replay that is reserved for
+    all of them is no larger than the run's."""
+    while True:
+        yield from model.advance(steps)
 
 
 def update_as_trained(learner: Learner, batch: Batch) -> Callable[[], object]:

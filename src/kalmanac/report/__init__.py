@@ -1,4 +1,4 @@
-"""Pictures, tables and pages from files alone: no agent, no environment and no torch in here.
+"""Pictures, tables and pages from files alone: no agent and no torch in here.
 
 Of many runs (`kalmanac report`): `runs` reads folders, `groups` says what each run is, `scores`
 makes numbers of them, `statistics` sums these up, `*_items` prepare what `*_figure` draw, `tables`

@@ -44,13 +44,16 @@ def draw_bars(
     y = {name: -i for i, name in enumerate(names)}
     base = 0.0 if limits is None else limits[0]
     for i, (axis, panel) in enumerate(zip(axes.flat, shown, strict=False)):
-        for name, bar in panel.bars.items():
-            axis.barh(y[name], bar.mean - base, left=base, color=bar.colour, height=0.75)
-            if np.isfinite(bar.error):
-                axis.errorbar(bar.mean, y[name], xerr=bar.error, color="#333333", lw=1, capsize=1.5)
-            if bar.tick is not None:
-                axis.plot(bar.tick, y[name], "|", color="white", mew=4, ms=9)
-                axis.plot(bar.tick, y[name], "|", color="black", mew=1.4, ms=9)
+        at, bars = [y[name] for name in panel.bars], list(panel.bars.values())
+        means = np.array([bar.mean for bar in bars])
+        axis.barh(at, means - base, left=base, color=[bar.colour for bar in bars], height=0.75)
+        errors = np.nan_to_num([bar.error for bar in bars])
+        axis.errorbar(means, at, xerr=errors, color="#333333", ls="", lw=1, capsize=1.5)
+        ticks = [
+            (bar.tick, place) for bar, place in zip(bars, at, strict=True) if bar.tick is not None
+        ]
+        for width, colour in ((4, "white"), (1.4, "black")):
+            axis.plot(*np.reshape(ticks, (-1, 2)).T, "|", color=colour, mew=width, ms=9)
         if panel.reference is not None:
             axis.axvline(panel.reference, color="#B00020", lw=1.2, ls="--")
         axis.set_title(panel.title)

@@ -1,6 +1,7 @@
 """`kalmanac report FOLDER`: figures, tables and one page from the run folders below FOLDER."""
 
 import argparse
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +23,13 @@ def main(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
     out = options.out or options.folder / "report"
-    try:
-        import kalmanac.report.making as making
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library not in LIBRARIES:
-            raise
-        print(f"kalmanac report: needs {library}: pip install 'kalmanac[report]'", file=sys.stderr)
-        return 1
+    for library in LIBRARIES:
+        if importlib.util.find_spec(library) is None:
+            print(f"kalmanac report: needs {library}: pip install 'kalmanac[report]'",
+                  file=sys.stderr)  # fmt: skip
+            return 1
+    from kalmanac.report import making
+
     try:
         made = making.make_report(options.folder, out, say=_say)
     except FileNotFoundError as error:

@@ -42,7 +42,9 @@ def draw_curves(
     figure, axes = panels(rows, columns, title=title, width=2.3, height=1.5, names=list(drawn))
     for axis, panel in zip(axes.flat, shown, strict=False):
         draw_panel(axis, panel, looks)
-    outer_labels(axes, len(shown))
+    outer_labels(
+        axes, len(shown), same_x=len({axis.get_xlim() for axis in axes.flat[: len(shown)]}) == 1
+    )
     legend(figure, drawn)
     return figure
 

@@ -123,8 +123,11 @@ def _legend_columns(names: Sequence[str], wide: float) -> int:
     return -(-len(names) // rows)
 
 
-def outer_labels(axes: Any, used: int, x_label: str | None = None) -> None:
-    """Hide the panels that nothing was drawn in; label the left and the lowest panels alone."""
+def outer_labels(axes: Any, used: int, x_label: str | None = None, *, same_x: bool = False) -> None:
+    """Hide the panels that nothing was drawn in; label the left and the lowest panels alone.
+
+    Where all have the same x axis, only the lowest have numbers at it.
+    """
     columns = axes.shape[1]
     for i, axis in enumerate(axes.flat):
         axis.set_visible(i < used)
@@ -132,6 +135,7 @@ def outer_labels(axes: Any, used: int, x_label: str | None = None) -> None:
             axis.set_ylabel("")
         if i + columns < used:
             axis.set_xlabel("")
+            axis.tick_params(labelbottom=not same_x)
         elif x_label is not None:
             axis.set_xlabel(x_label)
 

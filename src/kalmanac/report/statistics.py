@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from rliable import metrics
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -42,6 +41,8 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
 
 def interquartile_mean(scores: Scores) -> Floats:
     """The mean of the middle half of all scores, whatever task they come from."""
+    from rliable import metrics  # a second of imports that most processes of a report do without
+
     pooled = np.concatenate([np.asarray(x, np.float64) for x in scores])
     columns = pooled.reshape(len(pooled), -1).T
     return np.asarray([metrics.aggregate_iqm(column) for column in columns]).reshape(
