@@ -73,20 +73,22 @@ every_target = pytest.mark.parametrize(
 
 
 def every_target_and(
-    cases: Sequence[Case], *dtypes: torch.dtype, without: str | None = None, always: int = 0
-) -> pytest.MarkDecorator:
+    cases: Sequence[Case], *dtypes: torch.dtype, without: str | None = None, always: int = 0,
+    quick_steps: int = 20,
+) -> pytest.MarkDecorator:  # fmt: skip
     """Parametrise by `target` and `case`, and by `dtype` where some are given.
 
-    A slow case carries the mark `slow`. A limited target runs about `always` cases without it.
+    A slow case carries the mark `slow`. A limited target runs about `always` cases of at most
+    `quick_steps` steps without it.
     `without` names a pair that is left out, such as "reference-cpu-float64".
     """
     parameters = []
     for target in ALL:
         bearable = target.bearable(cases)
-        for i, case in enumerate(bearable):
-            slow = case.slow
-            if target.limit != NO_LIMIT:
-                slow = not always or i % max(1, len(bearable) // always) != 0
+        quick = [case for case in bearable if case.steps <= quick_steps]
+        chosen = quick[:: max(1, len(quick) // always)] if always else []
+        for case in bearable:
+            slow = case.slow if target.limit == NO_LIMIT else case not in chosen
             marks = _marks(target, slow)
             for dtype in dtypes:
                 pair = f"{target}-{str(dtype).removeprefix('torch.')}"

@@ -13,7 +13,7 @@ from tests.ops.cases import LONG_MEMORY, ORDINARY, WHOLE, Case, draw, grid, long
 from tests.ops.targets import every_target, every_target_and
 
 
-@every_target_and(grid(), torch.float64, torch.float32, always=2)
+@every_target_and(grid(), torch.float64, torch.float32, always=2, quick_steps=64)
 def test_equals_the_textbook_filter(target, case, dtype):
     target.require(dtype)
     truth = textbook_answer(case, dtype)
