@@ -1,7 +1,7 @@
 """Keep a run's best policy as an agent that comes with the package (`kalmanac watch`).
 
-    kalmanac train best-arm-demo --folder runs/pretrained/best-arm
-    python scripts/pretrained.py runs/pretrained/best-arm best-arm
+    kalmanac train best-arm --actor-objective cross-entropy --eval-every 25000 --seeds 5 --folder RUNS
+    python scripts/pretrained.py RUNS/seed0 best-arm
 
     kalmanac train best-arm-demo --encoder-settings d_state=2 --folder runs/pretrained/two
     python scripts/pretrained.py runs/pretrained/two best-arm-two-channels
