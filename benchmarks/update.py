@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(
     names: Sequence[str], task: Task, full: bool, device: torch.device, rules: Rules
 ) -> dict[str, Any]:
-    """One table: updates and products of every encoder, all on the same batches."""
+    """One table: updates and products of every encoder in turns, all on the same batches."""
     rng = np.random.default_rng(0)
     lengths = np.full(task.batch, task.context) if full else episode_lengths(rng, 512)
     replay = filled(task.sizes, lengths, rng, device)
@@ -127,34 +127,39 @@ def measure(
         return replay.sample(task.batch, task.context, generator=draw, packed=packed)
 
     batches = [sample(i) for i in range(rules.batches)]
-    watches = {("", "sampling"): Stopwatch(sample, 1, events)}
-    refused: dict[str, str] = {}
-    for name in names:
+    sampling = Stopwatch(sample, 1, events)
+    timed({"sampling": sampling}, rules)
+    rows, refused = [], dict[str, str]()
+    for name in names:  # one agent at a time, as in a training: the others would take its memory
         learner = make_learner(name, task, device)
         wrong = [k for k, x in learner.update(batches[0]).items() if not x.isfinite()]
         if wrong:
             refused[name] = f"{wrong[0]} is not finite"
             continue
-        for column, run in workloads(learner, name, task, batches).items():
-            watches[name, column] = Stopwatch(run, len(batches), events)
-    for watch in watches.values():
-        watch.calibrate(rules.sample_seconds)
-        watch.runs = -(-watch.runs // watch.sets) * watch.sets  # every batch equally often
-    interleave(list(watches.values()), rules.rounds)
-    rows = []
-    for name in (n for n in names if n not in refused):
-        own = {column: watch for (n, column), watch in watches.items() if n == name}
-        rows.append({"name": name, **_row(own)})
+        watches = {
+            column: Stopwatch(run, len(batches), events)
+            for column, run in workloads(learner, batches).items()
+        }
+        timed(watches, rules)
+        rows.append({"name": name, **_row(watches)})
     return {
         "task": task.name,
         "batch": task.batch,
         "context": task.context,
         "episodes": "full windows" if full else "best-arm episodes",
         "tokens": statistics.mean(int(b.lengths.sum()) for b in batches),
-        "sampling_seconds": watches["", "sampling"].median,
+        "sampling_seconds": sampling.median,
         "rows": rows,
         "refused": refused,
     }
+
+
+def timed(watches: dict[str, Stopwatch], rules: Rules) -> None:
+    """Measure these in turns."""
+    for watch in watches.values():
+        watch.calibrate(rules.sample_seconds)
+        watch.runs = -(-watch.runs // watch.sets) * watch.sets  # every batch equally often
+    interleave(list(watches.values()), rules.rounds)
 
 
 def make_learner(name: str, task: Task, device: torch.device) -> Learner:
@@ -170,9 +175,7 @@ def make_learner(name: str, task: Task, device: torch.device) -> Learner:
     return Learner(settings, task.sizes, device=device)
 
 
-def workloads(
-    learner: Learner, name: str, task: Task, batches: Sequence[Batch]
-) -> dict[str, Callable[[int], Any]]:
+def workloads(learner: Learner, batches: Sequence[Batch]) -> dict[str, Callable[[int], Any]]:
     """What is timed, by column."""
     bare = [products(layers_of(learner, batch), learner.device) for batch in batches]
     found: dict[str, Callable[[int], Any]] = {"eager": lambda i: learner.update(batches[i])}
