@@ -70,12 +70,16 @@ Scale = Callable[[Floats], Floats]
 
 
 def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
-    """Task → division by the mean over seeds of the Oracle's last return (DMC)."""
+    """Task → division by the mean over seeds of the Oracle's last return (DMC).
+
+    A task in which Oracle has got nothing has no scale.
+    """
     means: dict[str, list[float]] = {}
     for group in groups:
         if group.agent == "oracle" and group.main:
             means.setdefault(group.task, []).extend(last(group))
-    return {task: _divide(float(np.mean(found))) for task, found in means.items() if found}
+    scales = {task: float(np.mean(found)) for task, found in means.items() if found}
+    return {task: _divide(scale) for task, scale in scales.items() if scale > 0}
 
 
 def popgym_scale(*, shifted: bool = True) -> dict[str, Scale]:
