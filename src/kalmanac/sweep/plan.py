@@ -81,13 +81,14 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
     plan: dict[str, Planned] = {}
     for suite in selection.names:
         for run, left in chosen(selection, suite):
-            before = plan.get(run.hash)
+            its = run.hash
+            before = plan.get(its)
             if before is None:
-                folder = there.get(run.hash) or default_folder(run.env, run, root)
-                plan[run.hash] = Planned(run, folder, left, (suite,))
+                folder = there.get(its) or default_folder(run.env, run, root)
+                plan[its] = Planned(run, folder, left, (suite,))
             else:
                 both = tuple(dict.fromkeys((*before.afterwards, *left)))
-                plan[run.hash] = before._replace(afterwards=both, suites=(*before.suites, suite))
+                plan[its] = before._replace(afterwards=both, suites=(*before.suites, suite))
     if not plan:
         raise ValueError(
             f"agents, tasks: got {' '.join([*selection.agents, *selection.tasks])}, "
@@ -105,13 +106,14 @@ def chosen(selection: Selection, suite: str) -> Iterator[tuple[Experiment, tuple
         wanted = not selection.agents or run.agent in selection.agents
         if not wanted or not _named(run.env, selection.tasks):
             continue
-        begun[setting := setting_of(run)] += 1
-        if seeds is not None and begun[setting] > seeds:
-            continue
+        if seeds is not None:
+            begun[setting := setting_of(run)] += 1
+            if begun[setting] > seeds:
+                continue
         left = SUITES[suite].afterwards(run)
         if short:
             run, left = quickly.quick(run), tuple(map(quickly.quick_evaluation, left))
-        yield run.changed(selection.changes), left
+        yield run.changed(selection.changes) if selection.changes else run, left
 
 
 def setting_of(experiment: Experiment) -> str:
