@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 
 import pytest
 
@@ -13,6 +14,7 @@ from kalmanac.sweep.work import ELSEWHERE, How, do
 from tests.experiment.tiny import TINY
 from tests.sweep.small import FAILING, metrics, planned
 
+ENDLESS = dataclasses.replace(TINY, total_steps=10**6, eval_every=10**6)
 EXAMPLES = ExampleEpisodes(((0.5, 0.5),))
 
 
@@ -62,17 +64,30 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, how):
 
 
 def test_the_stop_file_ends_a_run_with_a_checkpoint(tmp_path, how):
-    (one,) = planned(tmp_path, TINY)
-    how.stop_file.touch()
+    (one,) = planned(tmp_path, ENDLESS)
+    timer = threading.Timer(1.0, how.stop_file.touch)
+    timer.start()
     assert statuses(do((one,), how)) == ["interrupted"]
-    assert checkpoint_steps(one.folder)
+    timer.join()
+    assert read_summary(one.folder)["status"] == "interrupted"
+    assert checkpoint_steps(one.folder)[-1] == read_summary(one.folder)["step"] > 0
+
+
+def test_what_is_stopped_before_it_begins_leaves_nothing(tmp_path, how):
+    fresh, old = planned(tmp_path, TINY, dataclasses.replace(TINY, seed=1))
+    do((old,), how)
+    how.stop_file.touch()
+    assert statuses(do((fresh, old), how)) == ["interrupted", "finished"]
+    assert not fresh.folder.exists()
     how.stop_file.unlink()
-    assert statuses(do((one,), how)) == ["finished"]
+    assert statuses(do((fresh,), how)) == ["finished"]
 
 
 def test_nobody_who_waits_stops_a_run_too(tmp_path, how):
-    (one,) = planned(tmp_path, TINY)
-    assert statuses(do((one,), how, abandoned=lambda: True)) == ["interrupted"]
+    (one,) = planned(tmp_path, ENDLESS)
+    gone = iter([False])
+    assert statuses(do((one,), how, abandoned=lambda: next(gone, True))) == ["interrupted"]
+    assert checkpoint_steps(one.folder)
 
 
 @pytest.mark.parametrize("damaged", [1, 2])

@@ -101,8 +101,8 @@ def _run(study: Study, root: Path, options: Options) -> int | None:
     record.plan([])
     names = ("jobs", "on", "ray_address", "device", "checkpoint_every", "tensorboard")
     shared = SweepOptions(**{name: getattr(options, name) for name in names})
+    executor, how = make_executor(shared, record)  # before: Ray has handlers of its own
     with StopSignals() as stop:
-        executor, how = make_executor(shared, record)
         total, before = options.trials * options.seeds, study.done * options.seeds
         try:
             with Board(root, total, before) as board:

@@ -114,8 +114,8 @@ def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: 
     """Run what is due; returns the exit status."""
     record = Record(root)
     record.plan(plan)
+    executor, how = make_executor(options, record)  # before: Ray has handlers of its own
     with StopSignals() as stop:
-        executor, how = make_executor(options, record)
         works = batches(due, together=how.device != "cpu")
         failed = 0
         try:

@@ -1,5 +1,6 @@
 """A sweep on a Ray cluster. Its machines share a file system: run folders are the only results."""
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,7 +38,10 @@ class OnRay(Executor):
         self._ray, self.jobs = ray, jobs
         self._mine = not ray.is_initialized()
         if self._mine:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False)
+            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+            if address is None:
+                quiet["include_dashboard"] = False
+            ray.init(address=address, **quiet)
         there = ray.cluster_resources().get("GPU", 0) > 0
         gpu = device.startswith("cuda") or (device == "auto" and there)
         self.how = replace(how, device="cuda" if gpu else "cpu")

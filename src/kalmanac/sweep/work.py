@@ -78,6 +78,9 @@ def do(
         except FolderInUseError as error:
             ended[planned.folder] = Ended(ELSEWHERE, str(error))
     free = [planned for planned in work if planned.folder not in ended and not planned.done]
+    if stop():  # while the work waited for its worker
+        ended |= {planned.folder: Ended("interrupted") for planned in free}
+        free = []
     untrained = [one for one in free if read_summary(one.folder).get("status") != "finished"]
     old = [one for one in untrained if checkpoint_steps(one.folder)]
     new = [one for one in untrained if one not in old]
