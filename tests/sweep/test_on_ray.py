@@ -76,3 +76,9 @@ def test_a_wrong_share_of_a_gpu_is_refused(tmp_path):
     options = Options(on="ray", gpus_per_job=1.5)
     with pytest.raises(ValueError, match=r"gpus_per_job: got 1\.5, expected more"):
         make_executor(options, Record(tmp_path))
+
+
+def test_an_address_where_nobody_answers_is_refused(tmp_path):
+    options = Options(on="ray", ray_address="127.0.0.1:1")
+    with pytest.raises(ValueError, match=r"ray_address: got 127\.0\.0\.1:1, expected a cluster"):
+        make_executor(options, Record(tmp_path))

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from kalmanac.sweep.work import Ended, How
 from kalmanac.sweep.worker import THREADS
 
 RETRIES = 3  # of a work whose worker or machine was lost
+ANSWER = 10.0  # seconds that a cluster has to answer in
 QUEUED = 2  # works waiting for each that runs: an autoscaler looks at what waits
 
 
@@ -38,6 +40,7 @@ class OnRay(Executor):
         self._ray, self.jobs = ray, jobs
         self._mine = not ray.is_initialized()
         if self._mine:
+            refuse_silent(address)
             quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
             if address is None:
                 quiet["include_dashboard"] = False
@@ -112,3 +115,16 @@ def remotely(work: Work, how: How, before: int) -> list[Ended]:
 
     torch.set_num_threads(how.threads)
     return do(work, how, lost=before > 0)
+
+
+def refuse_silent(address: str | None) -> None:
+    """ValueError where nobody answers at HOST:PORT, which Ray itself would wait for."""
+    host, _, port = (address or "").rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return  # "auto", or a kind of address that Ray itself answers for
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER).close()
+    except OSError as error:
+        raise ValueError(
+            f"ray_address: got {address}, expected a cluster that answers ({error})"
+        ) from None
