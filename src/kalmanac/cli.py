@@ -27,6 +27,14 @@ VERBS = {
     "eval": Verb("kalmanac.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"),
     "watch": Verb("kalmanac.watch", "see an agent play: pictures and an animation of episodes"),
     "runs": Verb("kalmanac.runs", "list the runs in a folder, and how far they have come"),
+    "suites": Verb("kalmanac.sweep.listing", "the paper's experiments: how many runs, how long"),
+    "sweep": Verb(
+        "kalmanac.sweep.command", "run whole suites, or all of the paper: kalmanac sweep best-arm"
+    ),
+    "status": Verb("kalmanac.sweep.status", "what of a sweep is done, running, failed or waiting"),
+    "search": Verb(
+        "kalmanac.search.command", "search for settings: kalmanac search TASK --vary NAME=LOW:HIGH"
+    ),
     "report": Verb(
         "kalmanac.report.command", "figures, tables and a page from all runs: kalmanac report runs"
     ),

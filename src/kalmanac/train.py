@@ -147,10 +147,10 @@ def check_parts(experiment: Experiment, device: str) -> None:
         evaluation_environment(experiment, name).close()
 
 
-def default_folder(task: str, experiment: Experiment) -> Path:
+def default_folder(task: str, experiment: Experiment, root: Path = Path("runs")) -> Path:
     """Different for different experiments."""
     name = f"{experiment.agent}-seed{experiment.seed}-{experiment.hash}"
-    return Path("runs", task.replace("/", "-").replace(":", "-"), name)
+    return Path(root, task.replace("/", "-").replace(":", "-"), name)
 
 
 def _train(runs: Mapping[Path, Experiment], options: Options) -> int:

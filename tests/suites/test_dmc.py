@@ -2,12 +2,7 @@ import pytest
 
 from kalmanac.agent import AgentSettings
 from kalmanac.suites import SUITES
-from kalmanac.suites.dmc import AGENTS, TASKS, action_noise_runs, design_runs, noise_runs, paper
-
-SIX = {
-    "finger-spin", "cheetah-run", "pendulum-swingup", "walker-run", "reacher-easy",
-    "point_mass-easy",
-}  # fmt: skip
+from kalmanac.suites.dmc import AGENTS, TASKS, paper
 
 
 def test_the_paper_s_settings_are_those_of_table_1():
@@ -41,31 +36,3 @@ def test_the_noise_is_a_third_of_it_where_the_paper_says_so():
 def test_runs_cover_tasks_agents_and_five_seeds():
     found = {(run.env, run.agent, run.seed) for run in SUITES["dmc"].runs()}
     assert found == {(f"dmc/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
-
-
-def test_the_noise_ablation_has_four_strengths_and_more_seeds_for_the_pendulum():
-    found = list(noise_runs())
-    assert {run.env for run in found} == {f"dmc/{task}" for task in SIX}
-    of = {
-        env: {(run.noise, run.seed) for run in found if run.env == env and run.agent == "vssm"}
-        for env in ("dmc/pendulum-swingup", "dmc/walker-run")
-    }
-    assert of["dmc/pendulum-swingup"] == {(x, s) for x in (0, 0.05, 0.1, 0.2) for s in range(10)}
-    assert of["dmc/walker-run"] == {(x, s) for x in (0, 0.15, 0.3, 0.6) for s in range(5)}
-    assert {run.noise for run in found if run.agent == "oracle"} == {0.0}
-
-
-def test_the_comparison_has_noise_on_actions_too():
-    found = list(action_noise_runs())
-    assert {(run.noise, run.action_noise) for run in found} == {(0.3, 0.3)}
-    assert "dmc/quadruped-walk" in {run.env for run in found}
-
-
-def test_the_design_ablation_has_four_arms():
-    arms = {run.label: dict(run.encoder_settings) for run in design_runs()}
-    assert arms == {
-        "base": {"norm": True},
-        "process noise": {"norm": True, "input_process_noise": True},
-        "variance": {"norm": True, "variance_feature": True},
-        "both": {"norm": True, "input_process_noise": True, "variance_feature": True},
-    }

@@ -3,7 +3,7 @@ import math
 from kalmanac.agent import AgentSettings
 from kalmanac.experiment import make_model, training_environment
 from kalmanac.suites import SUITES
-from kalmanac.suites.popgym import AGENTS, TASKS, paper, size_runs
+from kalmanac.suites.popgym import AGENTS, TASKS, paper
 
 
 def test_the_paper_s_settings_are_those_of_table_1():
@@ -35,11 +35,3 @@ def test_runs_cover_tasks_agents_and_five_seeds():
     found = {(run.env, run.agent, run.seed) for run in SUITES["popgym"].runs()}
     assert found == {(f"popgym/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
     assert len(TASKS) == 12
-
-
-def test_the_ablation_covers_sizes_and_layers_with_a_norm():
-    found = list(size_runs())
-    assert len(found) == 4 * 4 * 3 * 5
-    assert all(run.encoder_settings["norm"] for run in found)
-    pairs = {(run.encoder_settings["d_state"], run.encoder_settings["layers"]) for run in found}
-    assert pairs == {(n, layers) for n in (32, 64, 128, 256) for layers in (1, 2, 3)}

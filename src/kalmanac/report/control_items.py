@@ -50,6 +50,9 @@ def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
             title = setting.title("Noisy control, normalised by Oracle")
             figure, caption = draw_sum(chosen, scales, title=title, score=SCORE, mmer=False)
             caption += " A task's scale is the mean over seeds of Oracle's last return."
+            tasks = dict.fromkeys(group.task for group in setting.groups)
+            if lacking := [task for task in tasks if task not in scales]:
+                caption += f" Left out, as Oracle has got nothing there: {', '.join(lacking)}."
             yield Drawing(setting.name("dmc-aggregate"), figure, caption)
 
 

@@ -48,12 +48,12 @@ def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
         yield Drawing(setting.name("curves-other"), figure, caption)
 
 
-PLAYED = "episodes in finished runs: kalmanac watch RUN --out RUN/evaluations"
+PLAYED = "or kalmanac watch RUN --out RUN/evaluations"
 ITEMS = (
     Item(
         1,
         "Best Arm: example episodes with the Bayes posterior",
-        [Part(episode_items.examples, f"{PLAYED}, suite best-arm")],
+        [Part(episode_items.examples, f"suite best-arm, {PLAYED}")],
     ),
     Item(
         2,
@@ -63,12 +63,7 @@ ITEMS = (
     Item(
         3,
         "Best Arm: heat maps of win rate and length",
-        [
-            Part(
-                best_arm_items.heatmaps,
-                "evaluations/heatmap.json in finished runs of suite best-arm, cost 0",
-            )
-        ],
+        [Part(best_arm_items.heatmaps, "suite best-arm-heatmap")],
     ),
     Item(
         4,
@@ -76,7 +71,7 @@ ITEMS = (
         [
             Part(
                 episode_items.latent_rollouts,
-                f"{PLAYED} --latent, agents with d_state=2 such as suite best-arm-latent trains",
+                f"suite latent-rollouts, {PLAYED} --latent with an agent of two channels",
             )
         ],
     ),
@@ -98,7 +93,7 @@ ITEMS = (
     Item(
         8,
         "POPGym: ablation of latent size and layers",
-        [Part(of_groups(memory_items.size_ablation), "suite popgym-size")],
+        [Part(of_groups(memory_items.size_ablation), "suite popgym-ablation")],
     ),
     Item(
         9,
@@ -108,18 +103,18 @@ ITEMS = (
             Part(of_groups(control_items.curves), "suite dmc", "noisy control"),
             Part(of_groups(control_items.noise_curves), "suite dmc-noise", "increasing noise"),
             Part(of_groups(memory_items.curves), "suite popgym", "POPGym"),
-            Part(of_groups(memory_items.size_curves), "suite popgym-size", "size and layers"),
+            Part(of_groups(memory_items.size_curves), "suite popgym-ablation", "size and layers"),
         ],
     ),
     Item(
         10,
         "Design of the Kalman layer",
-        [Part(of_groups(control_items.design), "suite dmc-design, with Oracle of suite dmc")],
+        [Part(of_groups(control_items.design), "suite dmc-design")],
     ),
     Item(
         11,
         "Control with noisy observations and actions",
-        [Part(of_groups(control_items.action_noise), "suite dmc-action-noise")],
+        [Part(of_groups(control_items.action_noise), "suite dmc-actions")],
     ),
     Item(
         12,

@@ -108,7 +108,7 @@ def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> 
     walk = _Walk()
     for place, inside, files in os.walk(root):
         path = Path(place)
-        inside.sort()
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
         if leave_out is not None and path.resolve() == leave_out.resolve():
             inside.clear()
         elif is_run(path):

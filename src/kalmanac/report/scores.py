@@ -70,7 +70,10 @@ Scale = Callable[[Floats], Floats]
 
 
 def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
-    """Task → division by the mean over seeds of the Oracle's last return (DMC)."""
+    """Task → division by the mean over seeds of the Oracle's last return (DMC).
+
+    A task in which Oracle has got nothing has no scale.
+    """
     means: dict[str, list[float]] = {}
     for group in groups:
         if group.agent == "oracle" and group.main:

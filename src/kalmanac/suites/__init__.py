@@ -1,16 +1,28 @@
 """The paper's experiments. A new family is its file and one row here."""
 
-from kalmanac.suites import best_arm, dmc, popgym
+from kalmanac.suites import (
+    best_arm,
+    best_arm_heatmap,
+    dmc,
+    dmc_actions,
+    dmc_design,
+    dmc_noise,
+    latent_rollouts,
+    popgym,
+    popgym_ablation,
+)
 from kalmanac.suites.suite import Preset, Suite
 
 SUITES: dict[str, Suite] = {
     "best-arm": best_arm.SUITE,
+    "best-arm-heatmap": best_arm_heatmap.SUITE,
+    "latent-rollouts": latent_rollouts.SUITE,
     "dmc": dmc.SUITE,
-    "dmc-noise": dmc.NOISE_SUITE,
-    "dmc-action-noise": dmc.ACTION_NOISE_SUITE,
-    "dmc-design": dmc.DESIGN_SUITE,
+    "dmc-noise": dmc_noise.SUITE,
+    "dmc-design": dmc_design.SUITE,
+    "dmc-actions": dmc_actions.SUITE,
     "popgym": popgym.SUITE,
-    "popgym-size": popgym.SIZE_SUITE,
+    "popgym-ablation": popgym_ablation.SUITE,
 }
 PRESETS: dict[str, Preset] = {
     name: preset for suite in SUITES.values() for name, preset in suite.presets.items()

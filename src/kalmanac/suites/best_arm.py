@@ -6,6 +6,7 @@ Ask for samples of N(μ, σ²), each at a price, and then decide whether μ is a
 from collections.abc import Iterator
 from typing import Any
 
+from kalmanac.experiment.afterwards import Afterwards, ExampleEpisodes
 from kalmanac.experiment.description import Experiment
 from kalmanac.suites.suite import Preset, Suite
 
@@ -69,6 +70,11 @@ def runs() -> Iterator[Experiment]:
                 yield paper(agent, cost=cost, seed=seed)
 
 
+def afterwards(experiment: Experiment) -> tuple[Afterwards, ...]:
+    """The paper's two example episodes, where asking is free."""
+    return (ExampleEpisodes(),) if experiment.env_settings["cost"] == 0 else ()
+
+
 SUITE = Suite(
     "is the mean of noisy samples above zero? Ask, at a price, or decide",
     runs,
@@ -79,4 +85,5 @@ SUITE = Suite(
             shortened,
         ),
     },
+    afterwards=afterwards,
 )

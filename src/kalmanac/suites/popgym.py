@@ -1,4 +1,4 @@
-"""POPGym (paper, section 5.3, Table 1): agents × twelve tasks × seeds, and sizes of the memory."""
+"""POPGym (paper, section 5.3, Table 1): agents × twelve tasks × seeds."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,13 +11,6 @@ AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memory
 TASKS = tuple(HORIZONS)
 SEEDS = range(5)
 LOWER_ENTROPY = {"MineSweeperEasy": 0.35}  # share of log A; the usual one diverged (Table 1)
-
-# the ablation of N and L: one task of the paper, three of our choice, all with an RMSNorm
-SIZED = (
-    "RepeatFirstMedium", "RepeatPreviousEasy", "MineSweeperEasy", "NoisyPositionOnlyCartPoleHard"
-)  # fmt: skip
-WIDTHS = (32, 64, 128, 256)
-LAYERS = (1, 2, 3)
 
 
 def paper(agent: str = "vssm+kf", *, task: str = "RepeatPreviousEasy", seed: int = 0) -> Experiment:
@@ -48,21 +41,9 @@ def runs() -> Iterator[Experiment]:
                 yield paper(agent, task=task, seed=seed)
 
 
-def size_runs() -> Iterator[Experiment]:
-    """The ablation: latent size N × layers L."""
-    for task in SIZED:
-        for width in WIDTHS:
-            for layers in LAYERS:
-                for seed in SEEDS:
-                    yield paper("vssm+kf", task=task, seed=seed).changed(
-                        {"encoder_settings": {"d_state": width, "layers": layers, "norm": True}}
-                    )
-
-
 SUITE = Suite(
     "twelve tasks that need memory",
     runs,
     {"popgym": Preset("POPGym, the paper's settings: 1,000,000 steps", paper)},
     {f"popgym/{task}": Preset(f"{task}", partial(paper, task=task)) for task in TASKS},
 )
-SIZE_SUITE = Suite("four of them with memories of other sizes", size_runs)

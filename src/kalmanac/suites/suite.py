@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kalmanac.experiment.afterwards import Afterwards
 from kalmanac.experiment.description import Experiment
 
 
@@ -14,6 +15,11 @@ class Preset(NamedTuple):
     experiment: Callable[[str], Experiment]  # agent's name → experiment
 
 
+def nothing(experiment: Experiment) -> tuple[Afterwards, ...]:
+    """What most runs leave after their training."""
+    return ()
+
+
 class Suite(NamedTuple):
     """One family of experiments of the paper."""
 
@@ -21,3 +27,5 @@ class Suite(NamedTuple):
     runs: Callable[[], Iterator[Experiment]]
     presets: Mapping[str, Preset] = MappingProxyType({})
     tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family
+    afterwards: Callable[[Experiment], tuple[Afterwards, ...]] = nothing
+    # evaluations of a finished run that leave files in its folder

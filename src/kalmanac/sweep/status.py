@@ -1,0 +1,114 @@
+"""`kalmanac status FOLDER`: what of the sweeps in a folder is done, running, failed or waiting."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kalmanac.runlog import duration, is_run
+from kalmanac.runs import Run, read_run
+from kalmanac.sweep.record import Entry, Failure, Record
+
+# in the order of the table; "to evaluate": trained, but files for the report are due
+ORDER = (
+    "finished", "to evaluate", "running", "interrupted", "killed", "failed", "diverged", "waiting",
+)  # fmt: skip
+COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "diverged": "red"}
+
+
+class State(NamedTuple):
+    """One planned run."""
+
+    entry: Entry
+    status: str  # one of ORDER
+    run: Run | None = None
+    error: str = ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """The verb. Exit status 2 where no sweep has been."""
+    parser = argparse.ArgumentParser(
+        prog="kalmanac status",
+        description="Of the sweeps in a folder: how many runs of each suite are done, running, "
+        "failed or waiting, which are under way, and why runs failed.",
+    )
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path("runs"), metavar="FOLDER",
+        help="default: %(default)s",
+    )  # fmt: skip
+    options = parser.parse_args(argv)
+    record = Record(options.folder)
+    try:
+        planned = record.planned()
+        if not planned:
+            raise ValueError(f"folder: got {options.folder}, expected one of `kalmanac sweep`")
+        found = states(planned, record.failures(), now=time.time())
+    except (ValueError, OSError) as error:
+        print(f"kalmanac status: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    show(options.folder, found)
+    return 0
+
+
+def states(
+    planned: Mapping[str, Entry], failures: Mapping[str, Failure], *, now: float
+) -> list[State]:
+    """Every planned run as it stands."""
+    return [_state(entry, failures.get(its), now=now) for its, entry in planned.items()]
+
+
+def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
+    if not is_run(entry.folder):
+        if failure is not None:
+            return State(entry, "failed", error=failure.error)
+        return State(entry, "waiting")
+    try:
+        run = read_run(entry.folder, now=now)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return State(entry, "failed", error=f"its folder cannot be read: {error}")
+    status = "waiting" if run.status == "not begun" else run.status
+    if status == "finished" and not all((entry.folder / x).is_file() for x in entry.evaluations):
+        status = "to evaluate"
+    if failure is not None and status not in ("finished", "running"):
+        return State(entry, "failed", run, failure.error)
+    return State(entry, status, run)
+
+
+def show(root: Path, found: Sequence[State]) -> None:
+    """A table of suites, the runs under way, and failures."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    counts: dict[str, Counter[str]] = {}
+    for state in found:
+        for suite in state.entry.suites:
+            counts.setdefault(suite, Counter())[state.status] += 1
+    total = Counter(state.status for state in found)
+    columns = [status for status in ORDER if total[status]]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("suite")
+    for name in ("runs", *columns):
+        table.add_column(name, justify="right", style=COLOURS.get(name, ""))
+    for suite, mine in counts.items():
+        cells = (str(mine[status]) if mine[status] else "" for status in columns)
+        table.add_row(suite, str(mine.total()), *cells)
+    if len(counts) > 1:
+        cells = (str(total[status]) for status in columns)
+        table.add_row(Text("all, each run once", style="bold"), str(len(found)), *cells)
+    console = Console(highlight=False)
+    console.print(table)
+    place = root.resolve()
+    for state in found:
+        name = state.entry.folder.relative_to(place).as_posix()
+        if state.status == "running" and state.run is not None:
+            left = state.run.seconds_left
+            when = "" if left is None else f", {duration(left)} left"
+            print(f"running: {name}: step {state.run.step:,} of {state.run.total:,}{when}")
+        elif state.error:
+            on = state.run.resume if state.run is not None else None
+            again = "" if on is None else f" (goes on from step {on:,})"
+            print(f"failed: {name}: {state.error}{again}")
