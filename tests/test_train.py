@@ -30,6 +30,10 @@ def needy():
     raise gymnasium.error.DependencyNotInstalled("pip install\nwhat is missing")
 
 
+def broken():
+    raise RuntimeError("no motor\nand no sensor")
+
+
 def call(words):
     return main(words.split())
 
@@ -298,3 +302,9 @@ def test_eval_without_a_model_says_so(trained, tmp_path, capsys):
     (tmp_path / "experiment.json").write_text((trained / "experiment.json").read_text())
     assert call(f"eval {tmp_path}") == 2
     assert "expected one with best.safetensors" in capsys.readouterr().err
+
+
+def test_an_environment_that_cannot_be_built_is_one_line(capsys):
+    assert call("train tests.test_train:broken --dry-run") == 1
+    told = "the environment could not be built: RuntimeError: no motor and no sensor"
+    assert capsys.readouterr().err == f"kalmanac train: {told}\n"

@@ -89,6 +89,8 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
     except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error))
+    except EnvironmentFailedError as error:
+        return _refuse(str(error), 1)
     return _train(runs, options)
 
 
@@ -201,6 +203,6 @@ def _help(task: str | None) -> int:
     return 2
 
 
-def _refuse(text: str) -> int:
+def _refuse(text: str, status: int = 2) -> int:
     print(f"kalmanac train: {' '.join(text.split())}", file=sys.stderr)
-    return 2
+    return status

@@ -37,7 +37,10 @@ NOISE = {
 HORIZON = 1000  # steps of every episode, by dm_control's time limits
 
 # What the beginning of an episode may change in the model itself, such as where a target lies.
-_MODEL_FIELDS = ("dof_damping", "geom_pos", "geom_size", "site_pos", "site_rgba", "wrap_prm")
+_MODEL_FIELDS = (
+    "dof_damping", "geom_pos", "geom_size", "hfield_data", "site_pos", "site_rgba", "site_size",
+    "wrap_prm",
+)  # fmt: skip
 
 
 class DMC(gymnasium.Env[Floats, Floats]):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -23,6 +24,12 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
         space = privileged_space(env)
         if space is None:
             raise ValueError(f"env: got {env}, expected one that declares a privileged_space")
+        inside = env.single_observation_space
+        if isinstance(inside, spaces.Dict) and "action_mask" in inside.spaces:
+            raise ValueError(
+                "env: got an action_mask inside the observation, expected it as "
+                'info["action_mask"]: the true state takes the observation\'s place'
+            )
         self.metadata = {**(env.metadata or {}), "observed": False}  # the truth is never missing
         self.single_observation_space = space
         self.observation_space = batch_space(space, env.num_envs)

@@ -1,5 +1,6 @@
 """Sensors that fail and lag: missing readings, late readings, and steps between readings."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from kalmanac.envs.resuming import environment_state, restore_environment
-from kalmanac.envs.wrapping import Corrupting, burst_length, count, share
+from kalmanac.envs.wrapping import Corrupting, burst_length, count, share, with_mask_of
 
 Env = gymnasium.Env[Any, Any]
 
@@ -37,7 +38,8 @@ class ObservationDropout(Corrupting):
         self._after_there = self._after_missing = self.probability
         if self.burst is not None:
             self._after_missing = 1 - 1 / self.burst
-            self._after_there = self.probability / (self.burst * (1 - self.probability))
+            chance = self.probability / (self.burst * (1 - self.probability))
+            self._after_there = min(1.0, chance)
         space = env.observation_space
         if not isinstance(space, spaces.Box):
             raise TypeError(f"observation space: got {space}, expected a Box")
@@ -75,12 +77,13 @@ class ObservationDelay(Corrupting):
 
     def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """The reading of `steps` steps ago."""
-        now = (observation, bool(info.get("observed", True)))
+        # copied: an environment may go on in the array that it has handed out
+        now = (copy.deepcopy(observation), bool(info.get("observed", True)))
         self._pending = [now] * (self.steps + 1) if first else [*self._pending[1:], now]
         arrived, there = self._pending[0]
         if "observed" in info:
             info["observed"] = there
-        return arrived.copy() if isinstance(arrived, np.ndarray) else arrived
+        return with_mask_of(observation, copy.deepcopy(arrived))
 
     def memory(self) -> dict[str, Any]:
         """The readings under way."""
@@ -100,7 +103,7 @@ class ObservationDelay(Corrupting):
 
 
 class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Repeats every action `times` times, or until the episode ends; rewards add up.
+    """Repeats every action `times` times, or until the episode ends or forbids it; rewards add up.
 
     Only the last of the observations in between is seen.
     """
@@ -116,9 +119,18 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
-            if terminated or truncated:
+            if terminated or truncated or not self._allows(action, observation, info):
                 break
         return observation, total, terminated, truncated, info
+
+    def _allows(self, action: Any, observation: Any, info: Mapping[str, Any]) -> bool:
+        """Whether the environment's mask, where it tells one, lets the action be taken again."""
+        inside = observation if isinstance(observation, Mapping) else {}
+        mask = info.get("action_mask", inside.get("action_mask"))
+        space = self.env.action_space
+        if mask is None or not isinstance(space, spaces.Discrete):
+            return True
+        return bool(np.ravel(mask)[int(action) - int(space.start)])
 
     def get_checkpoint_state(self) -> Any:
         """That of the environment: nothing is remembered here."""

@@ -47,7 +47,13 @@ class ActionCodec(ABC):
                 f"action_mask: got shape {array.shape}, expected ('n', {self.size}): "
                 "one flag for each action"
             )
-        return array.reshape(len(array), self.size).astype(np.bool_)
+        flags = array.reshape(len(array), self.size)
+        if flags.dtype != np.bool_ and not np.isin(flags, (0, 1)).all():
+            wrong = flags[~np.isin(flags, (0, 1))][0]
+            raise ValueError(
+                f"action_mask: got {wrong}, expected 1 where an action is allowed, else 0"
+            )
+        return flags.astype(np.bool_)
 
 
 class ObservationCodec:
@@ -70,7 +76,7 @@ class ObservationCodec:
         self._parts = [part for part in found if part is not self._mask]
         self._features = [part for part in self._parts if not isinstance(part, Image)]
         self._images = [part for part in self._parts if isinstance(part, Image)]
-        if not self._parts:
+        if not any(part.width for part in self._parts):
             raise ValueError(f"observation space: got {space}, expected at least one part to see")
         self.size = sum(part.width for part in self._features)  # O
         self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
@@ -208,6 +214,8 @@ class BoxAction(ActionCodec):
     def __init__(self, space: spaces.Box) -> None:
         if not space.is_bounded():
             raise ValueError(f"action space: got {space}, expected finite bounds")
+        if 0 in space.shape:
+            raise ValueError(f"action space: got {space}, expected at least one number")
         self._space = space
         # In float64: the distance of large float32 bounds may be no float32.
         self._low, self._high = (x.ravel().astype(np.float64) for x in (space.low, space.high))

@@ -186,7 +186,10 @@ def make_vector(
 
 
 def _one(make: Callable[[], Any], corruption: Corruption) -> Any:
-    return corrupted(make(), corruption)
+    env = make()
+    if not isinstance(env, gymnasium.Env):
+        raise TypeError(f"env: got {env!r} from {make}, expected a gymnasium.Env")
+    return corrupted(env, corruption)
 
 
 def side_by_side(

@@ -111,7 +111,8 @@ def burst_length(name: str, value: Any, missing: float) -> float | None:
     """The mean length of bursts that can make up a share `missing` of all steps, or None."""
     least = max(1.0, missing / (1 - missing))
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and least <= value < np.inf):
+    slack = 1e-9  # p / (1 - p) of p = 0.8 is a little more than 4
+    if value is not None and not (number and least * (1 - slack) <= value < np.inf):
         raise ValueError(f"{name}: got {value!r}, expected at least {least:g} steps")
     return None if value is None else float(value)
 
@@ -121,3 +122,13 @@ def count(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
     return value
+
+
+def with_mask_of(now: Any, seen: Any) -> Any:
+    """`seen`, but with the action mask that stands in the observation `now`, if one does.
+
+    What is allowed is no reading: it is neither late nor missing.
+    """
+    if isinstance(now, Mapping) and "action_mask" in now and isinstance(seen, Mapping):
+        return {**seen, "action_mask": now["action_mask"]}
+    return seen

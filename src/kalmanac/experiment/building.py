@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
+import gymnasium
 import torch
 from gymnasium.vector import VectorEnv
 
@@ -13,6 +14,7 @@ from kalmanac.envs.corruption import Corruption
 from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
 from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 
 MOST_EVALUATED_AT_ONCE = 128
@@ -87,11 +89,17 @@ def _make(
     if "truth" in (check_environment(experiment).settings or {}):
         # Telling the true state takes time: it is told to those who see it.
         settings.setdefault("truth", experiment.privileged or experiment.privileged_critic)
-    return make_vector(
-        experiment.env,
-        num_envs,
-        privileged=experiment.privileged,
-        corruption=Corruption(**experiment.part(Corruption)),
-        **where,
-        **settings,
-    )
+    try:
+        return make_vector(
+            experiment.env,
+            num_envs,
+            privileged=experiment.privileged,
+            corruption=Corruption(**experiment.part(Corruption)),
+            **where,
+            **settings,
+        )
+    except (ValueError, TypeError, ImportError, gymnasium.error.Error):
+        raise  # these say what is wrong
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        raise EnvironmentFailedError(f"the environment could not be built: {words}") from error
