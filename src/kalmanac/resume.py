@@ -29,6 +29,12 @@ def main(argv: Sequence[str]) -> int:
         check_device(options.device)
         if options.step is not None and len(options.run) > 1:
             raise ValueError(f"--step: got it for {len(options.run)} runs, expected one run")
+        if len({folder.resolve() for folder in options.run}) < len(options.run):
+            raise ValueError("run: got the same folder twice, expected different ones")
+        if options.checkpoint_every is not None and options.checkpoint_every < 1:
+            raise ValueError(
+                f"checkpoint_every: got {options.checkpoint_every}, expected at least 1"
+            )
         experiments = [_look(folder, options.step) for folder in options.run]
         with StopSignals() as stop:
             outcomes = _go_on(options, experiments[0].total_steps, stop)

@@ -142,3 +142,18 @@ def test_what_is_no_plain_data_is_refused():
         encode({"a": [object()]}, KIND)
     with pytest.raises(TypeError, match="/a: got an array of object, expected numbers"):
         encode({"a": np.array([None])}, KIND)
+
+
+def test_scalars_keep_their_kind_and_places_that_look_alike_stay_apart():
+    tree = {"a": {"b": np.arange(2)}, "a/b": np.arange(3), 1: np.ones(1), "1": np.zeros(2)}
+    found = decode(encode(tree | {"x": np.float32(0.1), "n": np.int64(7)}, KIND), KIND, "file")
+    for key in ("a/b", 1, "1"):
+        assert np.array_equal(found[key], tree[key]), key
+    assert np.array_equal(found["a"]["b"], np.arange(2))
+    assert (type(found["x"]), found["x"]) == (np.float32, np.float32(0.1))
+    assert type(found["n"]) is np.int64
+
+
+def test_a_key_that_would_not_come_back_is_refused():
+    with pytest.raises(TypeError, match=r"got the key \(0, 1\), expected a word or a number"):
+        encode({(0, 1): 2}, KIND)

@@ -59,3 +59,16 @@ def test_a_process_of_another_host_counts_as_alive(tmp_path):
     file.write_text(json.dumps(Owner(1, 1, "elsewhere")._asdict()))
     with pytest.raises(FolderInUseError, match=r"on elsewhere is writing.*remove .*lock"):
         FolderLock(file).take()
+
+
+def test_a_dead_process_that_nobody_has_waited_for_locks_nothing(tmp_path):
+    file = tmp_path / "lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout.readline() == b"taken\n"
+    holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # dead, but still in the table
+    with FolderLock(file) as taken:
+        assert taken.owner() == Owner.this()
+    holder.communicate()

@@ -118,3 +118,9 @@ def nothing():
 def test_what_is_no_environment_is_said_so():
     with pytest.raises(TypeError, match=r"env: got None from .*, expected a gymnasium.Env"):
         make_vector("tests.envs.test_masks_and_sensors:nothing", 2)
+
+
+@pytest.mark.parametrize("name", ["os:system", "subprocess:run", "builtins:eval"])
+def test_a_run_folder_cannot_name_a_command_as_its_environment(name):
+    with pytest.raises(ValueError, match="expected something that makes environments"):
+        make_vector(name, 1, command="true")

@@ -13,6 +13,7 @@ from kalmanac.experiment import (
     run_together,
 )
 from kalmanac.runlog import read_summary, resumable
+from kalmanac.sac.training import Training
 from tests.experiment.test_resuming import DISCRETE, after, same_bytes
 from tests.experiment.tiny import Counts
 
@@ -75,6 +76,37 @@ def test_one_that_fails_leaves_the_others_alone(alone, tmp_path):
     assert read_summary(folders[1])["status"] == "failed"
     same_bytes(alone[0], folders[0])
     same_bytes(alone[2], folders[2])
+
+
+def test_each_run_is_ended_as_soon_as_it_is_over(tmp_path):
+    """The shorter run is finished, and free, while the longer one goes on."""
+    short = SEEDS[0].changed({"total_steps": 48})
+    folders = [tmp_path / name for name in "ab"]
+    seen = []
+
+    def look():
+        if (folders[0] / "summary.json").is_file():
+            seen.append((read_summary(folders[0])["status"], (folders[0] / "lock.json").exists()))
+        return False
+
+    found = run_together([short, SEEDS[1]], folders, events=False, stop=look)
+    assert [one.status for one in found] == ["finished", "finished"]
+    assert seen[0] == ("running", True)
+    assert seen[-1] == ("finished", False)
+
+
+def test_updates_that_fail_together_are_told_for_each(tmp_path, monkeypatch):
+    """As on a GPU, where they are one graph."""
+
+    def out_of_memory(self, which):
+        raise MemoryError("no room")
+
+    folders = [tmp_path / name for name in "ab"]
+    monkeypatch.setattr(Training, "update", lambda self: out_of_memory(self, None))
+    found = run_together(SEEDS[:2], folders, events=False)
+    assert all(isinstance(one, RunFailedError) for one in found)
+    assert all(read_summary(folder)["status"] == "failed" for folder in folders)
+    assert not any((folder / "lock.json").exists() for folder in folders)
 
 
 def test_an_interrupt_leaves_all_of_them_resumable(tmp_path):

@@ -102,24 +102,29 @@ def _metadata(content: bytes, source: str) -> dict[str, str]:
 def _to_json(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     """`tree` for JSON; plain values and lists stand as they are, others as {kind: value}.
 
-    {"tensor": name}, {"array": name}, {"map": pairs} (keys need not be text), {"tuple": …}, and
-    {"float": word} for the numbers that JSON does not know.
+    {"tensor": name}, {"array": name}, {"scalar": name} (NumPy's), {"map": pairs} (keys may be
+    numbers), {"tuple": …}, and {"float": word} for the numbers that JSON does not know.
     """
+    name = f"{len(tensors)}:{place}"  # places may look alike: {"a": {"b": …}} and {"a/b": …}
     if isinstance(tree, Tensor):
-        tensors[place] = tree.detach().cpu().clone().contiguous()
-        return {"tensor": place}
+        tensors[name] = tree.detach().cpu().clone().contiguous()
+        return {"tensor": name}
     if isinstance(tree, np.ndarray):
         if tree.dtype.kind not in "biuf":
             raise TypeError(f"{place}: got an array of {tree.dtype}, expected numbers")
-        tensors[place] = torch.from_numpy(np.array(tree, order="C"))
-        return {"array": place}
+        tensors[name] = torch.from_numpy(np.array(tree, order="C"))
+        return {"array": name}
+    if isinstance(tree, np.generic) and tree.dtype.kind in "biuf":
+        tensors[name] = torch.from_numpy(np.asarray(tree))
+        return {"scalar": name}
     if isinstance(tree, dict):
+        for key in tree:
+            if not (key is None or isinstance(key, bool | int | float | str)):
+                raise TypeError(f"{place}: got the key {key!r}, expected a word or a number")
         return {"map": [[k, _to_json(v, f"{place}/{k}", tensors)] for k, v in tree.items()]}
     if isinstance(tree, list | tuple):
         items = [_to_json(item, f"{place}/{i}", tensors) for i, item in enumerate(tree)]
         return items if isinstance(tree, list) else {"tuple": items}
-    if isinstance(tree, np.generic):
-        tree = tree.item()
     if isinstance(tree, float) and not math.isfinite(tree):
         return {"float": repr(tree)}
     if tree is None or isinstance(tree, bool | int | float | str):
@@ -143,6 +148,8 @@ def _from_json(tree: Any, tensors: dict[str, Tensor]) -> Any:
         return float(value)
     if kind == "array":
         return tensors[value].numpy()
+    if kind == "scalar":
+        return tensors[value].numpy()[()]
     if kind == "tensor":
         return tensors[value]
     raise ValueError(f"mark {kind!r}")

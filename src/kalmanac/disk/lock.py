@@ -118,4 +118,6 @@ def _started(pid: int) -> int:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0
+    if stat.rpartition(")")[2].split()[0] in ("Z", "X"):
+        return -1  # dead, though nobody has asked for it yet
     return int(stat.rpartition(")")[2].split()[19])

@@ -7,6 +7,7 @@ import difflib
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -118,6 +119,9 @@ def environment(name: str) -> EnvironmentSpec:
         if isinstance(found, EnvironmentSpec):
             return found
         if callable(found):
+            if (found.__module__ or "").split(".")[0] in sys.stdlib_module_names:
+                # a run folder names its environment: it must not name os:system
+                raise ValueError(f"env: got {name!r}, expected something that makes environments")
             return _described(name, found)
         if found is not None:
             raise TypeError(

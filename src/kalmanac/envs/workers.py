@@ -111,8 +111,10 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         if self._async.closed:
             return
         alive = all(process.is_alive() for process in self._async.processes)
+        if kwargs.get("terminate") or not alive:
+            return self._stop()
         try:
-            self._async.close(timeout=1, terminate=not alive)
+            self._async.close(timeout=1)
         except (EOFError, OSError, gymnasium.error.Error):
             self._stop()
 
@@ -166,5 +168,8 @@ class _InWorker:
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+            # Ctrl-C and SIGTERM, where all processes of a group get them, are for the one that
+            # trains: it leaves a checkpoint, and needs the environments' states for it.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return Leavable(self.make())

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from signal import SIGINT
 from typing import Any
 
+from kalmanac.checkpoint import BadFileError
+from kalmanac.disk import FolderInUseError
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.failure import RunFailedError, how_to_go_on
 from kalmanac.experiment.progress import evaluation_line
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import Outcome
-from kalmanac.runlog import read_summary
+from kalmanac.runlog import FolderTakenError, read_summary
 
 
 def exit_status(outcome: Outcome, signal: int | None) -> int:
@@ -32,6 +34,9 @@ def tell(
         if isinstance(outcome, RunFailedError):
             print(f"kalmanac {verb}: {outcome}", file=sys.stderr)
             statuses.append(1)
+        elif isinstance(outcome, FolderInUseError | FolderTakenError | BadFileError):
+            print(f"kalmanac {verb}: {' '.join(str(outcome).split())}", file=sys.stderr)
+            statuses.append(2)
         elif isinstance(outcome, Exception):
             raise outcome
         else:

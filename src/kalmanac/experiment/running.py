@@ -149,17 +149,17 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
             under_way[i] = RunUnderWay(*job, _showing(how, job[0], i, len(jobs)))
         except Exception as error:
             found[i] = error
-    lockstep = Lockstep([one.loop for one in under_way.values()])
-    interrupted = False
-    try:
-        lockstep.run()
-    except KeyboardInterrupt:
-        interrupted = True
-    for number, (i, one) in enumerate(under_way.items()):
+    numbers = list(under_way)
+
+    def ended(number: int, error: Exception | None, interrupted: bool) -> None:
+        i = numbers[number]
         try:
-            found[i] = one.end(lockstep.failures.get(number), interrupted=interrupted)
-        except Exception as error:
-            found[i] = error
+            found[i] = under_way[i].end(error, interrupted=interrupted)
+        except Exception as told:
+            found[i] = told
+
+    with suppress(KeyboardInterrupt):  # each run has written that down
+        Lockstep([one.loop for one in under_way.values()], ended).run()
     return [found[i] for i in range(len(jobs))]
 
 

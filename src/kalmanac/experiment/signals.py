@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -50,4 +51,5 @@ class StopSignals:
             raise KeyboardInterrupt
         self.number = number
         text = "stops after this step with a checkpoint; once more stops at once, without one\n"
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2, text.encode())
+        with suppress(OSError, ValueError):  # whoever was listening may be gone
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2, text.encode())

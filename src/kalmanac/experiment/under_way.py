@@ -16,6 +16,7 @@ from kalmanac.experiment.keeping import Keeper
 from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.recording import Recorder, Told
 from kalmanac.rollout import EnvironmentFailedError, close_failed
+from kalmanac.rollout.failure import environment_at_work
 from kalmanac.runlog import RunFolder
 from kalmanac.sac import Callback, TrainingLoop
 
@@ -124,14 +125,20 @@ class RunUnderWay:
                 self.written.forget_checkpoints()
         except Exception as later:
             error = later
-        self._close(calmly=error is None and status == "finished")
+        try:
+            self._close(calmly=error is None and status == "finished")
+        except Exception as later:
+            error = later
         if error is not None:
             raise self._told(error)
         return Outcome(status, self.written.path, self.model.num_timesteps)
 
     def _close(self, *, calmly: bool) -> None:
-        self._open.close()
-        self._env.close() if calmly else close_failed(self._env)
+        """All that is open; after a failure nothing that fails now is more worth telling."""
+        with ExitStack() if calmly else suppress(Exception):
+            self._open.close()
+        with environment_at_work() if calmly else suppress(Exception):
+            self._env.close() if calmly else close_failed(self._env)
 
     def _told(self, error: Exception) -> Exception:
         """What to raise: with words for what comes from outside."""

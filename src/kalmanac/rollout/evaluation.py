@@ -9,6 +9,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.envs.spaces import action_codec, observation_codec
+from kalmanac.rollout.failure import EnvironmentFailedError
 from kalmanac.rollout.senses import Senses
 from kalmanac.rollout.vectors import (
     Environment,
@@ -92,6 +93,11 @@ def evaluate_policy(
             **_told(senses, observation, infos, over),
         )  # fmt: skip
         arrival = streams.step(actions)
+        if not np.isfinite(arrival.reward).all():
+            wrong = arrival.reward[~np.isfinite(arrival.reward)][0]
+            raise EnvironmentFailedError(
+                f"the environment gave a wrong reward: got {wrong}, expected finite numbers"
+            )
         observation, infos, starts = arrival.observation, arrival.infos, arrival.begun
         over = arrival.terminated & ~starts  # NEXT_STEP: nothing is chosen before the reset
         for episode in arrival.episodes:

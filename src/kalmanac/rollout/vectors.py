@@ -145,7 +145,8 @@ class EpisodeStreams:
 
     def state_dict(self) -> dict[str, Any] | None:
         """The account and the environment's own state; None where it cannot tell that."""
-        state = environment_state(self.env)
+        with environment_at_work():
+            state = environment_state(self.env)
         account = {"over": self._over, "reward": self._reward, "length": self._length}
         copies = {name: array.copy() for name, array in account.items()}
         return None if state is None else {"account": copies, "env": state}

@@ -13,15 +13,19 @@ from kalmanac.agent import Metrics
 from kalmanac.agent.capture import Captured
 from kalmanac.sac.loop import TrainingLoop
 
+# told of a loop that has ended: its number, what it raised, whether all were interrupted
+Left = Callable[[int, Exception | None, bool], None]
+
 
 class Lockstep:
     """Runs the loops to their ends. One that fails is left behind, and the others go on.
 
-    `failures` holds what the loops raised, by their number.
+    `failures` holds what the loops raised, by their number; `left` is called as each one ends.
     """
 
-    def __init__(self, loops: Sequence[TrainingLoop]) -> None:
-        self.loops = list(loops)
+    def __init__(self, loops: Sequence[TrainingLoop], left: Left | None = None) -> None:
+        self.loops, self._left = list(loops), left
+        self.interrupted = False
         self.failures: dict[int, Exception] = {}
         self._under_way: list[int] = []  # begun and not ended
         self._captured: tuple[list[int], Captured] | None = None
@@ -36,6 +40,9 @@ class Lockstep:
             while self._under_way:
                 self._step()
                 self._leave_finished()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise
         finally:
             for i in self._each():
                 self._leave(i)
@@ -58,9 +65,15 @@ class Lockstep:
             # those that are ahead of the others, as where resets are no steps, go alone
             found = [(i, self._try(i, self.loops[i].training.update)) for i in which]
             return [(i, metrics) for i, metrics in found if metrics is not None]
-        if self._captured is None or self._captured[0] != which:
-            self._captured = (which, Captured(trainings, trainings[0].policy.device))
-        return list(zip(which, self._captured[1](), strict=True))
+        try:
+            if self._captured is None or self._captured[0] != which:
+                self._captured = (which, Captured(trainings, trainings[0].policy.device))
+            return list(zip(which, self._captured[1](), strict=True))
+        except Exception as error:  # nobody can tell whose it is
+            for i in which:
+                self.failures.setdefault(i, error)
+                self._leave(i)
+            return []
 
     def _each(self) -> list[int]:
         return list(self._under_way)
@@ -77,6 +90,8 @@ class Lockstep:
             self.loops[number].end()
         except Exception as error:
             self.failures.setdefault(number, error)
+        if self._left is not None:
+            self._left(number, self.failures.get(number), self.interrupted)
 
     def _try(self, number: int, move: Callable[[], Any]) -> Any:
         """Make a move of a loop; where it fails, the loop is out."""
