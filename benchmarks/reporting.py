@@ -12,7 +12,6 @@ import argparse
 import itertools
 import math
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -88,18 +87,16 @@ def write_run(folder: Path, data: dict[str, Any], low: float, high: float, rows:
 
 def measure(root: Path, out: Path) -> Cost:
     """One report on the runs in `root`."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = [sys.executable, "-m", "kalmanac", "report", str(root), "--out", str(out)]
     began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "kalmanac", "report", str(root), "--out", str(out)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as report:
+        _, status, used = os.wait4(report.pid, 0)  # of this child and its own alone
+        report.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if report.returncode:
+        raise subprocess.CalledProcessError(report.returncode, words)
     unit = 1 if sys.platform == "darwin" else 1024
-    return Cost(seconds, spent, after.ru_maxrss * unit / 1e6, 3)
+    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * unit / 1e6, 3)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
