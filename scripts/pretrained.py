@@ -1,6 +1,6 @@
 """Keep a run's best policy as an agent that comes with the package (`kalmanac watch`).
 
-    kalmanac train best-arm --actor-objective cross-entropy --eval-every 25000 --seeds 5 --folder RUNS
+    kalmanac train best-arm --actor-objective cross-entropy --seeds 5 --folder RUNS
     python scripts/pretrained.py RUNS/seed0 best-arm
 
     kalmanac train best-arm-demo --encoder-settings d_state=2 --folder runs/pretrained/two
