@@ -95,14 +95,12 @@ def test_each_run_is_ended_as_soon_as_it_is_over(tmp_path):
     assert seen[-1] == ("finished", False)
 
 
-def test_updates_that_fail_together_are_told_for_each(tmp_path, monkeypatch):
-    """As on a GPU, where they are one graph."""
-
-    def out_of_memory(self, which):
+def test_updates_that_run_out_of_memory_are_told_for_each(tmp_path, monkeypatch):
+    def out_of_memory(self):
         raise MemoryError("no room")
 
     folders = [tmp_path / name for name in "ab"]
-    monkeypatch.setattr(Training, "update", lambda self: out_of_memory(self, None))
+    monkeypatch.setattr(Training, "update", out_of_memory)
     found = run_together(SEEDS[:2], folders, events=False)
     assert all(isinstance(one, RunFailedError) for one in found)
     assert all(read_summary(folder)["status"] == "failed" for folder in folders)

@@ -1,5 +1,7 @@
 """Trainings in lockstep compute what each computes alone; one that fails leaves the others."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,44 @@ def test_an_interrupt_ends_all_of_them_in_good_order() -> None:
     with pytest.raises(KeyboardInterrupt):
         lockstep.run()
     assert [w.ended for w in watchers] == [1, 1]
+
+
+def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:
+    """Nobody can tell whose the failure is; a loop that has ended before stays as it ended."""
+
+    class OnGpu:
+        training = SimpleNamespace(policy=SimpleNamespace(device=torch.device("cuda")))
+
+        def __init__(self, steps: int) -> None:
+            self.left, self.ended = steps, 0
+
+        unfinished = property(lambda self: self.left > 0)
+
+        def begin(self) -> None:
+            pass
+
+        def collect(self) -> int:
+            return int(self.left == 1)  # an update is due in the last step
+
+        def settle(self) -> None:
+            self.left -= 1
+
+        def end(self) -> None:
+            self.ended += 1
+
+    def no_room(branches, device):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr("kalmanac.sac.lockstep.Captured", no_room)
+    told = []
+    loops = [OnGpu(0), OnGpu(2), OnGpu(2)]
+    lockstep = Lockstep(loops, lambda *of_one: told.append(of_one))
+    lockstep.run()
+    assert [loop.ended for loop in loops] == [1, 1, 1]
+    assert list(lockstep.failures) == [1, 2]
+    assert [(i, str(error), stopped) for i, error, stopped in told] == [
+        (0, "None", False), (1, "no room", False), (2, "no room", False),
+    ]  # fmt: skip
 
 
 @pytest.mark.gpu
