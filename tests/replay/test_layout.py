@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kalmanac.replay import layout
+from kalmanac.replay import gathering, layout
 from kalmanac.replay.batch import Sizes
 from kalmanac.replay.drawing import draw
 from kalmanac.replay.episodes import Table
@@ -38,3 +38,25 @@ def test_one_kernel_draws_and_places_what_plain_operations_do(
     for name, x in expected._asdict().items():
         if x is not None:
             assert torch.equal(getattr(places, name), x), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sizes", [Sizes(1, 3, True), Sizes(5, 2, False), Sizes(3, 17, True)])
+def test_one_kernel_reads_what_plain_operations_do(sizes: Sizes, device: str) -> None:
+    random = torch.Generator().manual_seed(0)
+    rows, streams, width = 40, 3, 9
+    storage = Storage(sizes, streams, rows, torch.device(device))
+    for name, field in storage.fields.items():
+        top = sizes.action if name == "action" and sizes.discrete else 2
+        drawn = torch.randint(top, field[:-1].shape, generator=random)
+        field[:-1] = drawn.to(field) if not field.is_floating_point() else drawn / 3 + 0.1
+    token = torch.randint(storage.nothing, (6, width), generator=random).to(device)
+    last = torch.tensor([[8], [0], [3], [7], [8], [1]], device=device)
+    place = torch.arange(width, device=device)
+    token = token.masked_fill(place > last, storage.nothing)
+    step = token[:, :-1].masked_fill(place[:-1] >= last, storage.nothing)
+    nobody = torch.zeros(6, device=device)
+    places = layout.Layout(token, step, step >= 0, nobody, None, nobody)
+    found, truth = gathering._read_fused(places, storage), gathering._read(places, storage)
+    for name, x in truth._asdict().items():
+        assert torch.equal(getattr(found, name), x), name

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Generator, Tensor
 
-from kalmanac.agent import losses
+from kalmanac.agent import fused_losses, losses
 from kalmanac.agent.diagnostics import diagnose
 from kalmanac.agent.networks import Actor, Critic, read_history
-from kalmanac.agent.optimiser import Adam, side_by_side
+from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.snapshot import load_generator, split_prefixes
 from kalmanac.encoders import State
@@ -66,9 +66,9 @@ class Learner:
             "temperature": [self.log_alpha] if self.learns_temperature else [],
         }
         self._learnt = [p for group in learnt.values() for p in group]
-        self.optimiser = Adam(learnt, settings.learning_rate)
-        self._critic = self.optimiser.values[self.optimiser.spans["critic"]]
-        self._target = side_by_side(list(self.target.parameters()))
+        copied = side_by_side(list(self.target.parameters()))
+        trailing = Trailing("critic", copied, settings.tau)
+        self.optimiser = Adam(learnt, settings.learning_rate, trailing)
 
     def initial_state(self, rows: int) -> State:
         """The actor's memory before the first step of `rows` episodes."""
@@ -125,11 +125,14 @@ class Learner:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        found, metrics = self.losses_of(batch)
-        gradients = torch.autograd.grad(list(found.values()), self._learnt, materialize_grads=True)
+        if fused_losses.possible(batch, self.sizes):
+            roots, slopes, metrics = fused_losses.roots_of(self, batch)
+            gradients = torch.autograd.grad(roots, self._learnt, slopes, materialize_grads=True)
+        else:
+            found, metrics = self.losses_of(batch)
+            roots = list(found.values())
+            gradients = torch.autograd.grad(roots, self._learnt, materialize_grads=True)
         norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
-        with torch.no_grad():
-            self._target.lerp_(self._critic, self.settings.tau)
         return metrics | {f"train/grad_norm_{name}": norm for name, norm in norms.items()}
 
     def losses_of(self, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:

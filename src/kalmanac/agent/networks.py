@@ -14,13 +14,17 @@ from kalmanac.agent.heads import Categorical, Policy, SquashedGaussian
 from kalmanac.agent.images import ImageEmbedder
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.twin import Perceptron, TwinPerceptron
-from kalmanac.encoders import State, make_encoder
+from kalmanac.encoders import FusedLinear, State, make_encoder
 from kalmanac.replay import Batch, Sizes
 
 
 class History(NamedTuple):
-    """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients."""
+    """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients.
 
+    Observation and previous action are views of `joined`, in which they lie side by side.
+    """
+
+    joined: Tensor  # (B, T + 1, O + A)
     observation: Tensor  # (B, T + 1, O)
     previous_action: Tensor  # (B, T + 1, A)
     lengths: Tensor | None  # (B,); None: pads are computed like steps
@@ -32,6 +36,7 @@ class History(NamedTuple):
     def but_last(self) -> "History":
         """Without the last token, (B, T)."""
         return History(
+            self.joined[:, :-1],
             self.observation[:, :-1],
             self.previous_action[:, :-1],
             None if self.lengths is None else self.lengths.clamp(max=self.observation.shape[1] - 1),
@@ -44,16 +49,19 @@ class History(NamedTuple):
 
 def read_history(batch: Batch, *, privileged: bool = False) -> History:
     """The batch's tokens; with `privileged`, the true state stands beside the observation."""
-    observation = batch.observation
+    parts = [batch.observation, batch.previous_action]
     if privileged and batch.privileged is not None:
-        observation = torch.cat([observation, batch.privileged], -1)
+        parts.insert(1, batch.privileged)
     padded = token_pads(batch)[..., None]
+    joined = torch.cat(parts, -1).masked_fill_(padded, 0)
+    observation, previous_action = joined.tensor_split([-batch.previous_action.shape[-1]], -1)
     # A GPU takes as long with pads as without, and all encoders are causal: no step depends on the
     # pads behind it. Lengths would only add operations there.
     lengths = None if observation.is_cuda else batch.lengths
     return History(
-        observation.masked_fill(padded, 0),
-        batch.previous_action.masked_fill(padded, 0),
+        joined,
+        observation,
+        previous_action,
         lengths,
         batch.reset,
         batch.observed,
@@ -90,7 +98,7 @@ class HistoryNetwork(nn.Module):
         self.features = observation
         if self.encoder is not None:
             inputs = observation + action * settings.previous_action
-            self.embedder = nn.Linear(inputs, settings.embedding)
+            self.embedder = FusedLinear(inputs, settings.embedding)
             self.features += settings.embedding
 
     def initial_state(self, batch: int) -> State:
@@ -106,8 +114,12 @@ class HistoryNetwork(nn.Module):
         observation = self.look(history.observation, history.pixels, history.observed)
         if self.encoder is None:
             return (observation,)
+        assert self.embedder is not None
+        whole = self.previous_action and observation is history.observation
         z, _ = self.encoder(
-            self.embed(observation, history.previous_action),
+            self.embedder(history.joined)
+            if whole
+            else self.embed(observation, history.previous_action),
             lengths=history.lengths,
             reset=history.reset,
             observed=history.observed,

@@ -6,15 +6,28 @@ each.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from kalmanac.ops import gpu
+from kalmanac.ops.late import late
+
 ALIGNED = 16  # numbers: parameters begin at multiples of 64 bytes, as matrix products like them
-# torch's fused Adam gives each tensor of up to 65,536 numbers to one processor of a GPU, and takes
-# 36 tensors with one launch.
-CUDA_PIECES = 36
+BETAS, TINY = (0.9, 0.999), 1e-8  # of Adam
+
+_moved = late("kalmanac.ops.gpu.adam_kernels", "Moved")
+_step = late("kalmanac.ops.gpu.adam_kernels", "step")
+
+
+class Trailing(NamedTuple):
+    """A tensor that follows a group's values: after each step, x ← x + rate · (values - x)."""
+
+    group: str
+    values: Tensor
+    rate: float
 
 
 class Adam:
@@ -23,20 +36,22 @@ class Adam:
     The parameters become views of `values`: load into them, never replace them.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[Tensor]], learning_rate: float) -> None:
+    def __init__(
+        self, groups: Mapping[str, Sequence[Tensor]], learning_rate: float, trailing: Trailing
+    ) -> None:
         everything = [p for group in groups.values() for p in group]
         self.values = side_by_side(everything)
-        self.gradients = torch.zeros_like(self.values)
         self.spans = _spans(groups)
-        gaps = [_room(p) - p.numel() for p in everything]
-        self._gaps = [self.values.new_zeros(gap) for gap in gaps]
-        pieces = CUDA_PIECES if self.values.is_cuda else 1
-        self._pieces = list(self.values.tensor_split(pieces))
-        self._slopes = list(self.gradients.tensor_split(pieces))
-        self._adam = torch.optim.Adam(
-            self._pieces, lr=learning_rate, fused=True, capturable=self.values.is_cuda
-        )
+        self.learning_rate, self.trailing = learning_rate, trailing
+        self.gradients = torch.zeros_like(self.values)
+        self._slots = _views(self.gradients, everything)
+        self._gaps = [self.values.new_zeros(_room(p) - p.numel()) for p in everything]
+        self._average = torch.zeros_like(self.values)
+        self._square = torch.zeros_like(self.values)
+        self._steps = self.values.new_zeros(())
+        self._fused = self.values.is_cuda and gpu.INSTALLED
 
+    @torch.no_grad()
     def step(
         self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
     ) -> dict[str, Tensor]:
@@ -44,61 +59,54 @@ class Adam:
 
         Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
         """
+        move = self._move_fused if self._fused else self._move
+        return dict(zip(clipped, move(gradients, max_norm, clipped), strict=True))
+
+    def _move(
+        self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
+    ) -> list[Tensor]:
         beside = [x for g, gap in zip(gradients, self._gaps, strict=True) for x in (g, gap)]
         torch.cat([x.reshape(-1) for x in beside], out=self.gradients)
-        norms = {}
+        norms = []
         for name in clipped:
             own = self.gradients[self.spans[name]]
-            norms[name] = torch.linalg.vector_norm(own)
+            norms.append(torch.linalg.vector_norm(own))
             if max_norm is not None:
-                own.mul_((max_norm / (norms[name] + 1e-6)).clamp(max=1))
-        for piece, slope in zip(self._pieces, self._slopes, strict=True):
-            piece.grad = slope
-        self._adam.step()
+                own.mul_((max_norm / (norms[-1] + 1e-6)).clamp(max=1))
+        self._steps += 1
+        torch._fused_adam_(
+            [self.values], [self.gradients], [self._average], [self._square], [], [self._steps],
+            lr=self.learning_rate, beta1=BETAS[0], beta2=BETAS[1], weight_decay=0.0, eps=TINY,
+            amsgrad=False, maximize=False,
+        )  # fmt: skip
+        group, values, rate = self.trailing
+        values.lerp_(self.values[self.spans[group]], rate)
         return norms
+
+    def _move_fused(
+        self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
+    ) -> list[Tensor]:
+        torch._foreach_copy_(self._slots, [g.contiguous() for g in gradients])
+        group, values, rate = self.trailing
+        moved = (self.values, self.gradients, self._average, self._square, self._steps, values)
+        return _step(
+            _moved(*moved), [self.spans[name] for name in clipped], self.spans[group].start,
+            learning_rate=self.learning_rate, tau=rate, max_norm=max_norm, betas=BETAS, tiny=TINY,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Tensor]:
         """Adam's two averages and its count of steps, as tensors."""
-        memory = [self._adam.state[piece] for piece in self._pieces]
-        if not memory[0]:
-            nothing = torch.zeros_like(self.values)
-            return {"average": nothing, "square": nothing.clone(), "steps": nothing.new_zeros(())}
-        return {
-            "average": torch.cat([x["exp_avg"] for x in memory]),
-            "square": torch.cat([x["exp_avg_sq"] for x in memory]),
-            "steps": memory[0]["step"].detach().clone(),
-        }
+        kept = {"average": self._average, "square": self._square, "steps": self._steps}
+        return {name: x.clone() for name, x in kept.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state_dict` was taken, in the tensors that are there: graphs know them."""
         if state["average"].shape != self.values.shape:
             came, own = len(state["average"]), len(self.values)
             raise ValueError(f"adam: got averages of {came} numbers, expected {own}")
-        if not self._adam.state[self._pieces[0]]:
-            self._adam.load_state_dict(self._remembering(state))
-            return
-        for at, piece in zip(self._places(), self._pieces, strict=True):
-            own = self._adam.state[piece]
-            own["exp_avg"].copy_(state["average"][at])
-            own["exp_avg_sq"].copy_(state["square"][at])
-            own["step"].copy_(state["steps"])
-
-    def _remembering(self, state: Mapping[str, Tensor]) -> dict[str, object]:
-        """As torch's Adam takes it."""
-        memory = {
-            i: {
-                "exp_avg": state["average"][at].clone(),
-                "exp_avg_sq": state["square"][at].clone(),
-                "step": state["steps"].clone(),
-            }
-            for i, at in enumerate(self._places())
-        }
-        groups = self._adam.state_dict()["param_groups"]
-        return {"state": memory, "param_groups": groups}
-
-    def _places(self) -> list[slice]:
-        ends = list(accumulate((len(piece) for piece in self._pieces), initial=0))
-        return [slice(a, b) for a, b in pairwise(ends)]
+        self._average.copy_(state["average"])
+        self._square.copy_(state["square"])
+        self._steps.copy_(state["steps"])
 
 
 def side_by_side(parameters: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from kalmanac.agent import wide_layers
+from kalmanac.agent import fused_layers, wide_layers
 
 # On a CPU, hidden layers of about this many rows stay in the cache and in memory that is reused: a
 # batch of Best Arm is 16,384 rows, and in one piece it takes three times as long.
@@ -63,6 +63,8 @@ class TwinPerceptron(nn.Module):
 def _run(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
     """K perceptrons, weights (K, n, m) and biases (K, 1, m), on parts (…, n'): (K, …, m)."""
     tensors = (*parts, *weights, *biases)
+    if fused_layers.possible(parts, weights):
+        return fused_layers.run(parts, weights, biases)
     if parts[0].is_cuda:
         return wide_layers.run(parts, weights, biases)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):

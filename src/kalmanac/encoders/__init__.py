@@ -1,6 +1,7 @@
 """History encoders: causal maps from embeddings h (B, T, E) to representations z (B, T, E)."""
 
 from kalmanac.encoders.encoder import HistoryEncoder, State
+from kalmanac.encoders.fused_linear import FusedLinear
 from kalmanac.encoders.kalman import Beliefs, KalmanLayer
 from kalmanac.encoders.kalman_block import KalmanBlock
 from kalmanac.encoders.kalman_encoder import KalmanEncoder
@@ -16,6 +17,7 @@ from kalmanac.encoders.transformer import TransformerEncoder
 __all__ = [
     "ENCODERS",
     "Beliefs",
+    "FusedLinear",
     "GRUEncoder",
     "HistoryEncoder",
     "KalmanBlock",

@@ -4,11 +4,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from kalmanac.encoders.fused_linear import FusedLinear
 
-class Projection(nn.Linear):
+
+class Projection(FusedLinear):
     """y = W x + b, as `nn.Linear`: the same parameters, names and initial values.
 
     On a CPU, PyTorch first writes b to all of y and then adds the product, and sums up all of y's

@@ -22,6 +22,7 @@ from kalmanac.encoders.encoder import (
     positive_sizes,
     read_steps,
 )
+from kalmanac.encoders.fused_linear import FusedLinear
 from kalmanac.encoders.stack import output_norm
 
 
@@ -49,7 +50,7 @@ class GRUEncoder(HistoryEncoder):
         self.d_model, self.d_state = d_model, d_state
         widths = [d_model, *[d_state] * (layers - 1)]
         self.layers = nn.ModuleList(nn.GRU(n, d_state, batch_first=True) for n in widths)
-        self.out_projection = nn.Linear(d_state, d_model)
+        self.out_projection = FusedLinear(d_state, d_model)
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> GRUState:
@@ -94,7 +95,7 @@ class LSTMEncoder(HistoryEncoder):
         self.d_model, self.d_state = d_model, d_state
         widths = [d_model, *[d_state] * (layers - 1)]
         self.layers = nn.ModuleList(nn.LSTM(n, d_state, batch_first=True) for n in widths)
-        self.out_projection = nn.Linear(d_state, d_model)
+        self.out_projection = FusedLinear(d_state, d_model)
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> LSTMState:

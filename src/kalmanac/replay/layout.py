@@ -60,9 +60,8 @@ def drawn_one_a_row(
         uniform(table, batch, 2, generator), *table, rows=storage.rows, nothing=storage.nothing,
         context=context, burn_in=burn_in, width=context + burn_in + 1,
     )  # fmt: skip
-    *drawn, begins = windows.unbind()
-    found = Windows(*drawn)
-    return found, Layout(token, step, valid, found.steps + 1, None, begins)
+    *drawn, begins, tokens = windows.unbind()
+    return Windows(*drawn), Layout(token, step, valid, tokens, None, begins)
 
 
 def packed(windows: Windows, storage: Storage, width: int) -> Layout:

@@ -1,0 +1,99 @@
+"""Perceptrons through the GPU backend's kernels equal plain ones, values and gradients."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from kalmanac.agent import fused_layers, wide_layers
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("widths", [(5, 16, 3), (5, 64, 1), (5, 32, 128, 3), (5, 16, 16, 17)])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("steps", [1, 60])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_values_and_gradients(
+    widths: tuple[int, ...], count: int, steps: int, transposed: bool, device: str
+) -> None:
+    random = torch.Generator().manual_seed(0)
+    dtype = torch.float64 if device == "cpu" else torch.float32
+    near = {"rtol": 1e-9, "atol": 1e-9} if device == "cpu" else {"rtol": 2e-5, "atol": 2e-5}
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=random, dtype=torch.float64).to(device, dtype)
+
+    z, o = draw(3, steps, 2).requires_grad_(), draw(3, steps, 3)
+    scales = [n**-0.5 for n in widths]
+    weights = [
+        (draw(count, m, n).mT if transposed else draw(count, n, m)).mul(s).requires_grad_()
+        for (n, m), s in zip(pairwise(widths), scales, strict=False)
+    ]
+    biases = [draw(count, 1, m).requires_grad_() for m in widths[1:]]
+    found = fused_layers.run([z, o], weights, biases, exact=True)
+    truth = wide_layers.run([z, o], weights, biases)
+    torch.testing.assert_close(found, truth, **near)
+    g = draw(*truth.shape)
+    learnt = [z, *weights, *biases]
+    slopes = torch.autograd.grad(found, learnt, g)
+    for x, y in zip(slopes, torch.autograd.grad(truth, learnt, g), strict=True):
+        assert (x - y).norm() <= near["rtol"] * y.norm()
+    for x in slopes[1 : len(weights) + 1]:
+        assert (x.mT if transposed else x).is_contiguous()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            fused_layers.run([z, o], weights, biases, exact=True), truth, **near
+        )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_frozen_layers_pass_slopes_to_the_parts_that_want_them(device: str) -> None:
+    random = torch.Generator().manual_seed(0)
+    dtype = torch.float64 if device == "cpu" else torch.float32
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=random, dtype=torch.float64).to(device, dtype)
+
+    z, o, a = draw(40, 2), draw(40, 3), draw(40, 2).requires_grad_()
+    weights, biases = [draw(2, 7, 32), draw(2, 32, 1)], [draw(2, 1, 32), draw(2, 1, 1)]
+    found = fused_layers.run([z, o, a], weights, biases, exact=True)
+    truth = wide_layers.run([z, o, a], weights, biases)
+    x, y = (torch.autograd.grad(each.sum(), [a])[0] for each in (found, truth))
+    assert (x - y).norm() <= (1e-9 if device == "cpu" else 2e-5) * y.norm()
+
+
+def test_a_part_without_rows_gives_gradients_of_zero() -> None:
+    z = torch.zeros(0, 4, 2, requires_grad=True)
+    weights = [torch.ones(1, 2, 16, requires_grad=True), torch.ones(1, 16, 3, requires_grad=True)]
+    biases = [torch.zeros(1, 1, 16, requires_grad=True), torch.zeros(1, 1, 3, requires_grad=True)]
+    found = fused_layers.run([z], weights, biases)
+    assert found.shape == (1, 0, 4, 3)
+    found.sum().backward()
+    for x in (*weights, *biases):
+        assert x.grad is not None
+        assert not x.grad.any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(17, 256, 3), (24, 256, 256, 5)])
+def test_rounded_products_stay_near(widths: tuple[int, ...]) -> None:
+    """Eleven bits of each factor; a ReLU here and there falls on its other side."""
+    random = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=random).cuda()
+
+    x = draw(64, 257, widths[0]).requires_grad_()
+    weights = [(draw(2, n, m) * n**-0.5).requires_grad_() for n, m in pairwise(widths)]
+    biases = [draw(2, 1, m).requires_grad_() for m in widths[1:]]
+    learnt = [x, *weights, *biases]
+    found = fused_layers.run([x], weights, biases)
+    truth = wide_layers.run([x], weights, biases)
+    g = draw(*truth.shape)
+    assert (found - truth).norm() <= 2e-3 * truth.norm()
+    for a, b in zip(
+        torch.autograd.grad(found, learnt, g), torch.autograd.grad(truth, learnt, g), strict=True
+    ):
+        assert (a - b).norm() <= 0.05 * b.norm()

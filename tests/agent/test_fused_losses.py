@@ -1,0 +1,131 @@
+"""The losses of discrete actions as a kernel equal the plain ones, with all of their slopes."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kalmanac.agent import fused_losses, losses
+from kalmanac.agent.heads import Categorical
+from kalmanac.ops.gpu.loss_kernels import discrete_losses
+from tests.agent.cases import DISCRETE, batch, learner
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
+GAMMA, GOAL = 0.97, 0.3
+
+
+def problem(rows: int, steps: int, actions: int, device: str) -> dict[str, Tensor]:
+    """Steps that count, with NaN at the others, and logits that are far apart here and there."""
+    random = torch.Generator().manual_seed(rows + steps)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=random, dtype=torch.float64)
+
+    valid = torch.rand(rows, steps, generator=random) < 0.7
+    chosen = torch.randint(actions, (rows, steps), generator=random)
+    made = {
+        "logits": 4 * draw(rows, steps + 1, actions),
+        "q": draw(2, rows, steps + 1, actions),
+        "following": draw(2, rows, steps + 1, actions),
+        "action": torch.nn.functional.one_hot(chosen, actions).double(),
+        "reward": draw(rows, steps).masked_fill(~valid, math.nan),
+        "terminated": torch.rand(rows, steps, generator=random) < 0.3,
+        "valid": valid,
+        "log_alpha": torch.tensor(-0.7, dtype=torch.float64),
+    }
+    made["q"][:, :, -1] = math.nan
+    return {name: x.to(device) for name, x in made.items()}
+
+
+def plain(x: dict[str, Tensor], *, cross_entropy: bool) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """The losses and what they tell, and their slopes of logits, q and log α."""
+    logits, q, log_alpha = (x[n].clone().requires_grad_() for n in ("logits", "q", "log_alpha"))
+    policy, steps = Categorical(logits.shape[-1]), losses.Counted.of(x["valid"])
+    alpha, unused = log_alpha.detach().exp(), torch.Generator(logits.device)
+    there, here = (policy.intend(p, unused) for p in (logits[:, 1:].detach(), logits[:, :-1]))
+    value = there.soft_value(lambda _: x["following"][:, :, 1:], alpha)
+    target = losses.bootstrap_target(x["reward"], x["terminated"], value, GAMMA)
+    now = q[:, :, :-1]
+    taken = (now * x["action"]).sum(-1)
+    frozen = now.detach()
+    climbs = (
+        losses.cross_entropy_loss(here.log_shares(), frozen, alpha, steps)
+        if cross_entropy
+        else losses.actor_loss(here.soft_value(lambda _: frozen, alpha), steps)
+    )
+    entropy = steps.mean(here.entropy)
+    found = {
+        "actor": climbs,
+        "critic": losses.critic_loss(taken, target, steps),
+        "temperature": losses.temperature_loss(log_alpha, entropy, GOAL),
+    }
+    slopes = torch.autograd.grad(sum(found.values()), [logits, q, log_alpha])
+    told = found | {
+        "alpha": alpha,
+        "entropy": entropy,
+        "q": steps.mean(taken).mean(),
+        "largest": taken.masked_fill(steps.left_out, -math.inf).amax(),
+        "target": steps.mean(target),
+    }
+    return told, list(slopes)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cross_entropy", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 3), (7, 40, 5), (2, 3, 17)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_values_and_slopes(
+    shape: tuple[int, int, int], cross_entropy: bool, dtype: torch.dtype, device: str
+) -> None:
+    made = problem(*shape, device)
+    told, slopes = plain(made, cross_entropy=cross_entropy)
+    given = {n: x.to(dtype) if x.is_floating_point() else x for n, x in made.items()}
+    found = discrete_losses(**given, gamma=GAMMA, entropy_goal=GOAL, cross_entropy=cross_entropy)
+    budget = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
+    for x, y in zip((found.of_logits, found.of_q, found.of_log_alpha), slopes, strict=True):
+        torch.testing.assert_close(x, y.nan_to_num(0).to(dtype), **budget)
+    for number, (name, truth) in zip(found.numbers, told.items(), strict=True):
+        torch.testing.assert_close(number, truth.to(dtype).detach(), msg=name, **budget)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_without_a_valid_step_nothing_moves(device: str) -> None:
+    made = problem(2, 3, 4, device)
+    made["valid"] = torch.zeros_like(made["valid"])
+    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, cross_entropy=False)
+    assert not found.of_logits.any()
+    assert not found.of_q.any()
+    assert [x.item() for x in found.numbers[:2]] == [0, 0]
+    assert found.numbers[6] == -math.inf
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_value_that_is_not_a_number_is_told(device: str) -> None:
+    """It must reach the losses, where a run looks for it, and not be hidden by a minimum."""
+    made = problem(3, 5, 3, device)
+    made["valid"] = torch.ones_like(made["valid"])
+    made["reward"] = torch.zeros_like(made["reward"])
+    made["q"][:, :, -1] = 0
+    made["q"][1, 0, 0] = math.nan
+    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, cross_entropy=False)
+    assert found.numbers[0].isnan()
+    assert found.numbers[1].isnan()
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"ent_coef": 0.2}, {"actor_objective": "cross-entropy"}, {"privileged_critic": True},
+], ids=str)  # fmt: skip
+def test_an_agent_learns_and_tells_the_same(settings: dict[str, Any]) -> None:
+    made, data = learner(DISCRETE, **settings), batch(DISCRETE)
+    everything = (*made.actor.parameters(), *made.critic.parameters(), made.log_alpha)
+    learnt = [p for p in everything if p.requires_grad]
+    truth, told = made.losses_of(data)
+    expected = torch.autograd.grad(list(truth.values()), learnt)
+    roots, slopes, metrics = fused_losses.roots_of(made, data)
+    for x, y in zip(torch.autograd.grad(roots, learnt, slopes), expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-6)
+    assert metrics.keys() == told.keys()
+    for name, x in told.items():
+        torch.testing.assert_close(metrics[name], x, msg=name)

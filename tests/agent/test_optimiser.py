@@ -1,0 +1,68 @@
+"""Adam over flat tensors: against torch's own on single parameters, plain and as kernels."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
+
+# fused on the cpu: Triton's interpreter
+FORMS = [("cpu", False), ("cpu", True), pytest.param("cuda", True, marks=pytest.mark.gpu)]
+SHAPES = [(3, 5), (17,), (), (40, 40)]
+
+
+def parameters(device: str) -> list[Tensor]:
+    random = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=random).to(device).requires_grad_() for shape in SHAPES]
+
+
+def made(device: str, fused: bool) -> tuple[Adam, list[Tensor], Tensor]:
+    """Two groups, of which the second is followed."""
+    mine = parameters(device)
+    trailing = side_by_side([x.detach().clone() for x in mine[2:]])
+    adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing("b", trailing, 0.1))
+    adam._fused = fused
+    return adam, mine, trailing
+
+
+@pytest.mark.parametrize(("device", "fused"), FORMS)
+@pytest.mark.parametrize("max_norm", [None, 2.0])
+def test_it_moves_as_torch_does(max_norm: float | None, device: str, fused: bool) -> None:
+    adam, mine, trailing = made(device, fused)
+    theirs = parameters(device)
+    plain = torch.optim.Adam(theirs, lr=0.01)
+    average = [x.detach().clone() for x in theirs[2:]]
+    random = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        gradients = [torch.randn(s, generator=random).to(device) for s in SHAPES]
+        norms = adam.step(gradients, max_norm, ("a", "b"))
+        for x, g in zip(theirs, gradients, strict=True):
+            x.grad = g.clone()
+        expected = [
+            torch.nn.utils.clip_grad_norm_(own, max_norm or 1e9) for own in (theirs[:2], theirs[2:])
+        ]
+        plain.step()
+        for x, y in zip(average, theirs[2:], strict=True):
+            x.lerp_(y.detach(), 0.1)
+        for x, y in zip(norms.values(), expected, strict=True):
+            torch.testing.assert_close(x, y)
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y)
+    torch.testing.assert_close(trailing[16 : 16 + 1600], average[1].flatten())
+
+
+@pytest.mark.parametrize(("device", "fused"), FORMS)
+def test_it_goes_on_where_its_state_was_taken(device: str, fused: bool) -> None:
+    adam, mine, _ = made(device, fused)
+    gradients = [torch.ones(shape, device=device) for shape in SHAPES]
+    adam.step(gradients, None, ("a",))
+    kept = adam.state_dict()
+    values = adam.values.clone()
+    adam.step(gradients, None, ("a",))
+    again, other, _ = made(device, fused)
+    again.values.copy_(values)
+    again.load_state_dict(kept)
+    again.step(gradients, None, ("a",))
+    assert all(torch.equal(x, y) for x, y in zip(mine, other, strict=True))
+    with pytest.raises(ValueError, match="adam: got averages of 3 numbers, expected"):
+        adam.load_state_dict(kept | {"average": torch.zeros(3)})
