@@ -20,7 +20,7 @@ WIDEST = 256  # hidden
 MOST_INPUTS = 64
 MOST_OUTPUTS = 64
 FEW = 8  # outputs: with one hidden layer, they are sums instead of products
-CHUNKS = 64  # parts of the rows that one perceptron's gradients are added up over
+CHUNKS = 128  # parts of the rows that one perceptron's gradients are added up over
 
 
 class Shape(NamedTuple):
@@ -32,8 +32,8 @@ class Shape(NamedTuple):
     columns: int = 64  # of the second hidden layer at once
 
 
-SHALLOW, SHALLOW_BACK = Shape(64, 4), Shape(32, 8)
-DEEP, DEEP_BACK = Shape(32, 4, 2, 32), Shape(32, 4, 2, 32)
+SHALLOW, SHALLOW_BACK = Shape(32, 4), Shape(16, 4)
+DEEP, DEEP_BACK = Shape(32, 4, 2, 32), Shape(16, 4, 2, 32)
 
 
 @triton.jit
@@ -78,7 +78,10 @@ def shallow_slopes(
     INTO: tl.constexpr, LEARNS: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """A chunk of rows: slopes of `wanted` inputs from `begin_x` on, and the chunk's part of the
-    gradients of W₁, W₂, b₁, b₂, which lie in this order in `partials` for each perceptron."""
+    gradients of W₁, W₂, b₁, b₂, which lie in this order in `partials` for each perceptron.
+
+    A one stands beside the inputs, as number n: the gradient of its weight is that of b₁.
+    """
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
     dtype: tl.constexpr = given.dtype.element_ty
     k = tl.program_id(1)
@@ -89,12 +92,13 @@ def shallow_slopes(
     weight = tile(w1, k, c[:, None], j[None, :], n, H, w1_k, w1_i, w1_o)
     bias = tl.load(b1 + k * b1_k + j)[None, :]
     back = tile(w1 + begin_x * w1_i, k, z[None, :], j[:, None], wanted, H, w1_k, w1_i, w1_o)
-    g_1, g_2 = tl.zeros((NP, H), dtype), tl.zeros((H, MP), dtype)
-    g_b1, g_b2 = tl.zeros((H,), dtype), tl.zeros((MP,), dtype)
+    g_1, g_2 = tl.zeros((NP, H), dtype), tl.zeros((MP, H), dtype)
+    g_b2 = tl.zeros((BLOCK, MP), dtype)
     for first in range(begin, stop, BLOCK):
         i = (first + tl.arange(0, BLOCK)).to(tl.int64)
         here = i < stop
         seen = tl.load(x + i[:, None] * n + c, mask=here[:, None] & (c < n)[None, :], other=0.0)
+        seen = tl.where((c == n)[None, :], 1.0, seen)
         h = tl.dot(seen, weight, input_precision=PRECISION, out_dtype=dtype) + bias
         at = (k.to(tl.int64) * rows + i) * M
         g = tl.zeros((BLOCK, H), dtype)
@@ -113,19 +117,19 @@ def shallow_slopes(
             )
             h = tl.where(here[:, None] & (h > 0.0), h, 0.0)
             g_1 = tl.dot(tl.trans(seen), g, g_1, input_precision=PRECISION, out_dtype=dtype)
-            g_2 = tl.dot(tl.trans(h), slopes, g_2, input_precision=PRECISION, out_dtype=dtype)
-            g_b1 += tl.sum(g, 0)
-            g_b2 += tl.sum(slopes, 0)
+            g_2 = tl.dot(tl.trans(slopes), h, g_2, input_precision=PRECISION, out_dtype=dtype)
+            g_b2 += slopes
     if LEARNS:
         mine = partials + tl.program_id(0).to(tl.int64) * size
         at_1 = mine + k * n * H + c[:, None] * p1_i + j[None, :] * p1_o
         tl.store(at_1, g_1, mask=(c < n)[:, None])
         mine += K * n * H
-        at_2 = mine + k * H * M + j[:, None] * p2_i + o[None, :] * p2_o
-        tl.store(at_2, g_2, mask=(o < M)[None, :])
+        at_2 = mine + k * H * M + j[None, :] * p2_i + o[:, None] * p2_o
+        tl.store(at_2, g_2, mask=(o < M)[:, None])
         mine += K * H * M
-        tl.store(mine + k * H + j, g_b1)
-        tl.store(mine + K * H + k * M + o, g_b2, mask=o < M)
+        at_b = mine + k * H + j[None, :] + 0 * c[:, None]
+        tl.store(at_b, g_1, mask=(c == n)[:, None])
+        tl.store(mine + K * H + k * M + o, tl.sum(g_b2, 0), mask=o < M)
 
 
 @triton.jit
@@ -250,13 +254,13 @@ def shallow_backward(
     shallow_slopes[(chunks, count)](
         given, x, *weights, bias, into, partials, rows, n, wanted, span[0],
         triton.cdiv(rows, chunks), sum(sizes), *weights[0].stride(), *weights[1].stride(),
-        bias.stride(0), *strides, H=width, M=m, MP=side(m), NP=side(n), XP=side(wanted),
+        bias.stride(0), *strides, H=width, M=m, MP=side(m), NP=side(n + 1), XP=side(wanted),
         INTO=wanted > 0, LEARNS=learns, BLOCK=SHALLOW_BACK.block, EXACT=exact,
         num_warps=SHALLOW_BACK.warps, num_stages=SHALLOW_BACK.stages,
     )  # fmt: skip
     summed = None
     if wanted:
-        summed = into.sum(0) if count > 1 else into[0]
+        summed = torch.add(*into) if count == 2 else into.sum(0)
     if not learns:
         return summed, []
     found = [

@@ -168,7 +168,8 @@ def discrete_losses(
     alpha = log_alpha.detach()
     judge[(programs,)](
         *given, terminated.contiguous(), valid.contiguous(), alpha, g_logits, g_q, partials,
-        rows, tokens - 1, actions, gamma, CROSS=cross_entropy, WIDE=1024, BLOCK=BLOCK,
+        rows, tokens - 1, actions, gamma, CROSS=cross_entropy,
+        WIDE=min(triton.next_power_of_2(rows * tokens), 4096), BLOCK=BLOCK,
         AP=max(triton.next_power_of_2(actions), 2), num_warps=4,
     )  # fmt: skip
     conclude[(1,)](

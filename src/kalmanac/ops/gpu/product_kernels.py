@@ -6,6 +6,7 @@ layer and one to add all of them up. Products round their factors to TF32 if ask
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -53,7 +54,7 @@ def products(
     stop = tl.minimum(begin + chunk, rows)
     dtype: tl.constexpr = partials.dtype.element_ty
     found = tl.zeros((TALL, WIDE), dtype)
-    biases = tl.zeros((WIDE,), dtype)
+    biases = tl.zeros((BLOCK, WIDE), dtype)
     x += k * x_k
     g += k * g_k
     for first in range(begin, stop, BLOCK):
@@ -67,12 +68,12 @@ def products(
         found = tl.dot(
             seen, slope, found, input_precision="ieee" if EXACT else "tf32", out_dtype=dtype
         )
-        biases += tl.sum(slope, 0)
+        biases += slope
     partials += tl.program_id(1).to(tl.int64) * size
     at = k * w_k + c[:, None] * w_n + o[None, :] * w_m
     tl.store(partials + at, found, mask=(c[:, None] < n) & (o[None, :] < m))
     if tl.program_id(0) < across:
-        tl.store(partials + b_at + k * b_k + o, biases, mask=o < m)
+        tl.store(partials + b_at + k * b_k + o, tl.sum(biases, 0), mask=o < m)
 
 
 @triton.jit
@@ -117,11 +118,13 @@ def gradients(
     at = 0
     for (x, g), (k, n, m) in zip(pairs, shapes, strict=True):
         strides = (1, n) if transposed else (m, 1)
-        tall, wide = min(side(n), 64), min(side(m), 128 if n <= 64 else 64)
-        products[(triton.cdiv(n, tall) * triton.cdiv(m, wide), chunks, k)](
+        tile = tile_of(n, m)
+        across = triton.cdiv(n, tile.tall) * triton.cdiv(m, tile.wide)
+        products[(across, chunks, k)](
             x, g, partials[:, at:], rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
             g.stride(0), n * m, *strides, k * n * m, m, triton.cdiv(rows, chunks),
-            EXACT=exact, BLOCK=32, TALL=tall, WIDE=wide, num_warps=4,
+            EXACT=exact, BLOCK=tile.block, TALL=tile.tall, WIDE=tile.wide, num_warps=tile.warps,
+            num_stages=tile.stages,
         )  # fmt: skip
         at += k * (n * m + m)
     sums, found, at = add_chunks(partials), [], 0
@@ -131,6 +134,22 @@ def gradients(
         found.append((w, biases.view(k, 1, m)))
         at += k * (n * m + m)
     return found
+
+
+class Tile(NamedTuple):
+    """The part of a gradient that one program adds up, and how."""
+
+    tall: int
+    wide: int
+    block: int  # rows at once
+    warps: int
+    stages: int  # of loads under way
+
+
+def tile_of(n: int, m: int) -> Tile:
+    """For weights (n, m). From 64 rows on, tensor cores want their factors in an order that costs
+    more than it gains: twice the time."""
+    return Tile(min(side(n), 32), min(side(m), 64), 32, 4, 3)
 
 
 def add_chunks(partials: Tensor) -> Tensor:
