@@ -32,6 +32,7 @@ FREE = [
     "S",
     "K",
     "N",
+    "out_i",
     "u_i",
     "w_i",
     "r_i",
@@ -110,7 +111,7 @@ def slow_chunk(
 def forward(
     a, b, q, u, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
     mean, variance, m_end, P_end, saved,
-    T, S, K, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
+    T, S, K, out_i, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
     reset_i, reset_t, observed_i, observed_t, r_floor: tl.float64, q_floor: tl.float64,
     N, u_t, w_t, r_t, q_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
@@ -145,7 +146,7 @@ def forward(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
         )
     u_row, w_row, r_row, q_row = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
-    mean_row, variance_row = mean + i * T * N + n, variance + i * T * N + n
+    mean_row, variance_row = mean + i * out_i + n, variance + i * out_i + n
     kept = saved + (i * tl.cdiv(T, C) + first // C) * 2 * N + n
 
     ahead = chunk_of_signals(

@@ -9,7 +9,7 @@ from torch import Tensor
 from kalmanac.ops.arguments import carry_dtype
 from kalmanac.ops.gpu import adjoint_kernels, kalman_kernels, linear_kernels, segment_kernels
 from kalmanac.ops.gpu.steps import INTERPRETED
-from kalmanac.ops.gpu.tiling import kalman_chunk, linear_chunk, segments, tiling
+from kalmanac.ops.gpu.tiling import kalman_chunk, linear_chunk, segments, spans, tiling
 from kalmanac.ops.operators import split_signals
 
 AHEAD = 8  # segments whose summaries are loaded at once while they are chained
@@ -122,7 +122,31 @@ class KalmanCall(Pointers):
 
 def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
     """See `operators.kalman_operator`."""
-    x = KalmanCall(parameters, signals, layout, beliefs, facts, floors)
+    w = split_signals(signals, layout)["w"]
+    mean, variance = (w.new_empty(w.shape) for _ in range(2))
+    parts = spans(*sizes(w), *conditions(layout, facts))
+    saved = parameters[0].new_empty(parts[-1].saved.stop)
+    at = beliefs[:2]
+    for begin, end, kept in parts:
+        own = [s[:, begin:end] for s in signals]
+        x = KalmanCall(parameters, own, layout, (*at, *beliefs[2:]), facts, floors)
+        at = scan(x, mean[:, begin:end], variance[:, begin:end], saved[kept])
+    return mean, variance, *at, saved
+
+
+def sizes(x: Tensor) -> tuple[int, int, int]:
+    """Rows, steps and channels."""
+    rows, steps, channels = x.shape
+    return rows, steps, channels
+
+
+def conditions(layout, facts) -> tuple[bool, bool]:
+    """Are there lengths; are there resets, missing readings or varying process noise?"""
+    return facts[0] is not None, facts[1] is not None or facts[2] is not None or "q" in layout
+
+
+def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill in the beliefs of one span; returns the last."""
     start, K = x.start, x.cut.parts
     if K > 1:
         summary, starts = x.new(5, x.B * K, x.N), x.new(2, x.B * K, x.N)
@@ -137,36 +161,62 @@ def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
             num_warps=x.tile.warps,
         )  # fmt: skip
         start = starts.unbind()
-    mean, variance = (x.w.new_empty(x.w.shape) for _ in range(2))
     m_end, P_end = x.new(x.B, x.N), x.new(x.B, x.N)
-    saved = x.new(x.B, -(-x.T // x.tile.chunk), 2, x.N)
     kalman_kernels.forward[x.grid(K)](
         *x.inputs(), *(x.tensor(s) for s in start), *x.conditions(),
         mean, variance, m_end, P_end, saved,
-        *x.sizes(), *x.row_strides(), *(x.strides(s)[0] for s in start),
+        *x.sizes(), mean.stride(0), *x.row_strides(), *(x.strides(s)[0] for s in start),
         *x.condition_strides(), *x.floors, HAS_START=start[0] is not None,
         PREFETCH=x.prefetch, **x.constants,
     )  # fmt: skip
-    return mean, variance, m_end, P_end, saved
+    return m_end, P_end
 
 
 def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
     """See `operators.kalman_operator`."""
-    x = KalmanCall(parameters, signals, layout, beliefs, facts, floors)
-    K, rows = x.cut.parts, x.B * x.cut.parts
+    g_signals = [s.new_empty(s.shape) for s in signals]
     g_mean, g_variance, *g_end = (neighbours(g) for g in given)
+    parts = spans(*sizes(outputs[0]), *conditions(layout, facts))
+    # outside of segments, one partial sum a row and span
+    K = KalmanCall(parameters, signals, layout, beliefs, facts, floors).cut.parts
+    rows, channels = len(outputs[0]) * K, outputs[0].shape[2]
+    partials = parameters[0].new_empty(len(parts), 3, rows, channels)
+    for (begin, end, kept), sums in zip(reversed(parts), partials, strict=True):
+        own = [s[:, begin:end] for s in signals]
+        x = KalmanCall(parameters, own, layout, beliefs, facts, floors)
+        named = split_signals([g[:, begin:end] for g in g_signals], layout)
+        slopes = [None if g is None else g[:, begin:end] for g in (g_mean, g_variance)]
+        *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
+    totals = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
+    segment_kernels.total[(3, -(-x.N // 32))](
+        partials, *totals, len(parts), rows, x.N, TILE=32, BLOCK=32, num_warps=4
+    )
+    g_parameters = [x.new(0) if p is None else g for g, p in zip(totals, parameters, strict=True)]
+    g_prior = [g_m_prior, g_P_prior]
+    if not x.constants["HAS_RESET"]:
+        g_prior = [x.a.new_zeros(x.B, x.N) if p is not None else p for p in x.prior]
+    elif K > 1:
+        g_prior = [g.view(x.B, K, x.N).sum(1) for g in g_prior]
+    g_beliefs = [
+        x.new(0) if g is None or b is None else g
+        for g, b in zip([*g_end, *g_prior], beliefs, strict=True)
+    ]
+    return [*g_parameters, *g_signals, *g_beliefs]
+
+
+def adjoint(x: KalmanCall, saved, slopes, g_end, named, partials):
+    """Fill in the gradients of one span; returns those of its start and of the prior belief."""
+    K, rows = x.cut.parts, x.B * x.cut.parts
+    g_mean, g_variance = slopes
     if any(g is not None for g in g_end):
         g_end = [x.a.new_zeros(x.B, x.N) if g is None else g for g in g_end]
-    g_signals = [s.new_empty(s.shape) for s in signals]
-    named = split_signals(g_signals, layout)
-    partials = x.new(3, rows, x.N)
     g_start = [x.new(x.B, x.N) for _ in range(2)]
     g_prior = [x.new(rows, x.N) for _ in range(2)] if x.constants["HAS_RESET"] else [x.a, x.a]
     summary = x.new(4, rows, x.N) if K > 1 else x.a
 
     def launch(ends: Sequence[Tensor | None], summarise: bool) -> None:
         adjoint_kernels.backward[x.grid(K)](
-            *x.inputs(), *x.conditions(), outputs[2],
+            *x.inputs(), *x.conditions(), saved,
             x.tensor(g_mean), x.tensor(g_variance), *(x.tensor(e) for e in ends),
             partials, *(x.tensor(named.get(s)) for s in "uwrq"), *g_start, *g_prior, summary,
             *x.sizes(), *x.row_strides(), *x.condition_strides(),
@@ -189,21 +239,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         )  # fmt: skip
         g_end = list(entering)
     launch(g_end, summarise=False)
-
-    sums = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
-    segment_kernels.total[(3, -(-x.N // 32))](
-        partials, *sums, rows, x.N, TILE=32, BLOCK=32, num_warps=4
-    )
-    g_parameters = [x.new(0) if p is None else g for g, p in zip(sums, parameters, strict=True)]
-    if not x.constants["HAS_RESET"]:
-        g_prior = [x.a.new_zeros(x.B, x.N) if p is not None else p for p in x.prior]
-    elif K > 1:
-        g_prior = [g.view(x.B, K, x.N).sum(1) for g in g_prior]
-    g_beliefs = [
-        x.new(0) if g is None or b is None else g
-        for g, b in zip([*g_start, *g_prior], beliefs, strict=True)
-    ]
-    return [*g_parameters, *g_signals, *g_beliefs]
+    return *g_start, *g_prior
 
 
 class LinearCall(Pointers):

@@ -198,15 +198,19 @@ def chain_adjoint(
 
 
 @triton.jit(do_not_specialize=["R", "N"])
-def total(partials, first, second, third, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums of (3, R, N) over R, always in the same order, one for each of three outputs (N,)."""
+def total(
+    partials, first, second, third, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Sums of (parts, 3, R, N) over parts and R, always in the same order, one for each of three
+    outputs (N,)."""
     which = tl.program_id(0)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, TILE)
     sums = tl.zeros((TILE, BLOCK), partials.dtype.element_ty)
-    for s in range(0, R, TILE):
-        at = (which.to(tl.int64) * R + s + k[:, None]) * N + n[None, :]
-        sums += tl.load(partials + at, mask=(s + k[:, None] < R) & (n[None, :] < N), other=0.0)
+    for s in range(0, parts * R, TILE):
+        row = s + k[:, None]
+        at = ((row // R * 3 + which.to(tl.int64)) * R + row % R) * N + n[None, :]
+        sums += tl.load(partials + at, mask=(row < parts * R) & (n[None, :] < N), other=0.0)
     x = tl.sum(sums, 0)
     tl.store(first + n, x, mask=(which == 0) & (n < N))
     tl.store(second + n, x, mask=(which == 1) & (n < N))

@@ -1,5 +1,6 @@
 """How a scan is laid over the device: channels a program, steps a chunk, segments a row."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 LANES_ENOUGH = 4096  # B·N from which on the device is busy without cutting the time axis
@@ -24,6 +25,14 @@ class Segments(NamedTuple):
     parts: int
 
 
+class Span(NamedTuple):
+    """Steps begin … end-1 of all rows, and where their beliefs are saved."""
+
+    begin: int
+    end: int
+    saved: slice
+
+
 def cut_in_time(rows: int, steps: int, channels: int) -> bool:
     """Segments pay only where batch × channels is small and the sequence long."""
     return rows * channels <= LANES_ENOUGH and steps >= STEPS_ENOUGH
@@ -36,7 +45,7 @@ def kalman_chunk(rows: int, steps: int, channels: int, padded: bool, flagged: bo
     loads in a kernel: seconds at 8, most of a minute at 16. So the plain case gets 16, and one with
     flags or time-varying process noise, whose kernels are the largest, gets 4.
     """
-    if flagged:
+    if flagged or steps <= 4:
         return 4
     odd = steps % 16 or channels % 32
     return 8 if padded or odd or cut_in_time(rows, steps, channels) else 16
@@ -62,8 +71,26 @@ def segments(rows: int, steps: int, channels: int, chunk: int) -> Segments:
     return Segments(-(-steps // chunk) * chunk, 1)
 
 
+def spans(rows: int, steps: int, channels: int, padded: bool, flagged: bool) -> list[Span]:
+    """The parts of a row that go to the device one after the other.
+
+    Where only the last few steps do not fill a chunk, as the last of T + 1 tokens, the others take
+    the kernel that is made for whole chunks, in half the time, and these follow on their own.
+    """
+    whole = steps - steps % 16
+    plain = not padded and not flagged and not cut_in_time(rows, steps, channels)
+    ends = [0, whole, steps] if plain and channels % 32 == 0 and 0 < whole < steps else [0, steps]
+    found, at = [], 0
+    for begin, end in pairwise(ends):
+        chunk = kalman_chunk(rows, end - begin, channels, padded, flagged)
+        size = rows * -(-(end - begin) // chunk) * 2 * channels
+        found.append(Span(begin, end, slice(at, at + size)))
+        at += size
+    return found
+
+
 def saved_shape(
     rows: int, steps: int, channels: int, padded: bool, flagged: bool
 ) -> tuple[int, ...]:
     """The beliefs (m, P) before every chunk, from which the backward replays."""
-    return rows, -(-steps // kalman_chunk(rows, steps, channels, padded, flagged)), 2, channels
+    return (spans(rows, steps, channels, padded, flagged)[-1].saved.stop,)
