@@ -65,19 +65,20 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         """One action for each bandit, (num_envs,)."""
         actions = self._checked(actions)
         asking = actions == ASK
-        deciding = ~asking
-        late = asking & (self._count >= self.rules.horizon)
-        ended = deciding | late
-        won = deciding & ((actions == ABOVE) == (self._mu > 0))
-        rewards = np.where(ended, self.rules.loss, 0.0 - self.rules.cost)
-        rewards[won] = self.rules.win
-        self._ask(np.flatnonzero(asking))
+        ended = ~asking | (self._count >= self.rules.horizon)
+        at = np.flatnonzero(ended)
+        rewards = np.full(self.num_envs, 0.0 - self.rules.cost)
         infos: dict[str, Any] = {}
-        if ended.any():
+        if not at.size:
+            self._ask(slice(None))
+        else:
+            won = ~asking & ((actions == ABOVE) == (self._mu > 0))
+            rewards[at] = np.where(won[at], self.rules.win, self.rules.loss)
+            self._ask(np.flatnonzero(asking))
             infos = self._final(ended, won)
-            self._begin(np.flatnonzero(ended), {})
+            self._begin(at, {})
         infos |= self._infos()
-        return self._observations(), rewards, ended, np.zeros_like(ended), infos
+        return self._observations(), rewards, ended, np.zeros(self.num_envs, np.bool_), infos
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on: plain arrays, and the generator's state as plain data."""
@@ -108,8 +109,9 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         self._count[at] = 0
         self._ask(at)
 
-    def _ask(self, at: NDArray[np.intp]) -> None:
-        samples = self._mu[at] + self._sigma[at] * self.np_random.standard_normal(at.size)
+    def _ask(self, at: NDArray[np.intp] | slice) -> None:
+        mu, sigma = self._mu[at], self._sigma[at]
+        samples = mu + sigma * self.np_random.standard_normal(mu.size)
         self._sample[at] = samples
         self._total[at] += samples
         self._count[at] += 1
@@ -137,8 +139,11 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         """What `BestArm` tells in its info, for every bandit."""
         belief = np.empty((self.num_envs, 2), np.float32)
         belief[:, 0], belief[:, 1] = posterior(self._total, self._count, self._sigma)
-        infos = {"mu": self._mu.copy(), "sigma": self._sigma.copy(), "privileged": belief}
-        return infos | {f"_{name}": np.ones(self.num_envs, np.bool_) for name in infos}
+        told = [np.ones(self.num_envs, np.bool_) for _ in range(3)]
+        return {
+            "mu": self._mu.copy(), "sigma": self._sigma.copy(), "privileged": belief,
+            "_mu": told[0], "_sigma": told[1], "_privileged": told[2],
+        }  # fmt: skip
 
     def _final(self, ended: Bools, won: Bools) -> dict[str, Any]:
         """What the bandits that end leave behind, before they are replaced; zeros elsewhere."""

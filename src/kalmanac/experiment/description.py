@@ -118,6 +118,8 @@ class Experiment:
     """Transitions kept; None keeps all."""
     learning_starts: int = 5_000
     """Random steps before the first update."""
+    overlap: bool = False
+    """A GPU learns while the environments step, with actions of a policy one vector step older."""
 
     eval_every: int = 10_000
     """Environment steps between evaluations."""

@@ -14,6 +14,7 @@ from kalmanac.replay import drawing, gathering, incoming, layout
 from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.episodes import Episodes
 from kalmanac.replay.incoming import Indices, Values
+from kalmanac.replay.sending import sent
 from kalmanac.replay.storage import Storage
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
@@ -82,10 +83,12 @@ class Replay:
         at = incoming.stream_numbers(streams, self.streams)
         incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
         token = incoming.token(
-            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+            at, self.sizes, observation, privileged, observed, pixels, action_mask
         )
         self._make_rows(at)
-        self._storage.write(self._storage.index(at, self._episodes.head[at]), **token)
+        rows = self._storage.rows_at(at, self._episodes.head[at])
+        there, *fields = sent([rows, *token.values()], self.device)
+        self._storage.write(there, **dict(zip(token, fields, strict=True)))
         self._episodes.begin(at)
 
     def add(
@@ -102,19 +105,21 @@ class Replay:
         incoming.require("add", self._episodes.open[at], at, "an open episode there: begin() one")
         ends = incoming.flags("terminated", terminated, at)
         stops = incoming.flags("truncated", truncated, at)
-        actions = incoming.actions(action, at, self.sizes, self.device)
-        rewards = incoming.rewards(reward, at, self.device)
+        done = {
+            "action": incoming.actions(action, at, self.sizes),
+            "reward": incoming.rewards(reward, at),
+            "terminated": torch.from_numpy(ends),
+        }
         token = incoming.token(
-            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+            at, self.sizes, observation, privileged, observed, pixels, action_mask
         )
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
-        ended = torch.from_numpy(ends).to(self.device)
-        self._storage.write(
-            self._storage.index(at, head - 1), action=actions, reward=rewards, terminated=ended
-        )
-        self._storage.write(self._storage.index(at, head), **token)
+        rows = [self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)]
+        then, now, *fields = sent([*rows, *done.values(), *token.values()], self.device)
+        self._storage.write(then, **dict(zip(done, fields[: len(done)], strict=True)))
+        self._storage.write(now, **dict(zip(token, fields[len(done) :], strict=True)))
         self._episodes.extend(at)
         self._episodes.close(at[ends | stops])
 
