@@ -127,6 +127,8 @@ class Experiment:
     """Episodes of an evaluation, in each of its environments."""
     evaluations: tuple[str, ...] = ("in",)
     """Where to evaluate: "in" is the training environment; the first one decides the best model."""
+    eval_on_device: bool = False
+    """Best Arm's evaluation episodes are played where the agent is, all at once: other ones."""
     log_every: int = 1_000
     """Environment steps between rows of training metrics."""
 

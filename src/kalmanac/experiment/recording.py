@@ -4,7 +4,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kalmanac.experiment.building import check_environment, evaluation_environment
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.evaluation import evaluate
+from kalmanac.experiment.evaluation import OnDevice, evaluate
 from kalmanac.rollout import Episode, close_failed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
@@ -42,9 +42,9 @@ class Recorder(Callback):
     def __init__(self, experiment: Experiment, folder: RunFolder, told: Told | None = None) -> None:
         self.experiment, self.folder, self.told = experiment, folder, told
         self.normaliser = check_environment(experiment).normaliser
-        self.places = {
-            name: evaluation_environment(experiment, name) for name in experiment.evaluations
-        }
+        names = () if experiment.eval_on_device else experiment.evaluations
+        self.places = {name: evaluation_environment(experiment, name) for name in names}
+        self._on_device: OnDevice | None = None
         self.best = -math.inf
         self.diverged = False
         self.failed = False  # an environment did, or may: nobody waits for it at the end
@@ -172,14 +172,7 @@ class Recorder(Callback):
         """Every evaluation environment, the agent's diagnostics, and the models."""
         step = model.num_timesteps
         values: dict[str, float] = {}
-        for i, (name, env) in enumerate(self.places.items()):
-            found = evaluate(
-                model,
-                env,
-                self.experiment.eval_episodes,
-                seed=evaluation_seed(self.experiment.seed, self._evaluations, i),
-                normaliser=self.normaliser,
-            )
+        for name, found in self._evaluated(model):
             values |= {f"eval/{name}/{key}": value for key, value in found.items()}
         at = {"step": step, **values}
         self._save(model, "last")
@@ -193,6 +186,19 @@ class Recorder(Callback):
         if self.told is not None:
             self.told(step, values)
         return values | {key: x.item() for key, x in model.diagnostics().items()}
+
+    def _evaluated(self, model: RecurrentSAC) -> Iterator[tuple[str, dict[str, float]]]:
+        """Every evaluation's name and numbers."""
+        names, own = self.experiment.evaluations, self.experiment.seed
+        seeds = [evaluation_seed(own, self._evaluations, i) for i in range(len(names))]
+        if self.experiment.eval_on_device:
+            if self._on_device is None:
+                self._on_device = OnDevice(self.experiment, model, self.normaliser)
+            yield from zip(names, self._on_device(seeds), strict=True)
+            return
+        episodes = self.experiment.eval_episodes
+        for (name, env), seed in zip(self.places.items(), seeds, strict=True):
+            yield name, evaluate(model, env, episodes, seed=seed, normaliser=self.normaliser)
 
     def _save(self, model: RecurrentSAC, which: str) -> None:
         model.save(self.folder.path / MODELS[which])

@@ -96,6 +96,15 @@ class Policy:
             action, after = self._replay(shown, state, draws)
         return Asked(action, after)
 
+    def choose(
+        self, observation: Tensor, state: PolicyState, *, episode_start: Tensor
+    ) -> tuple[Tensor, PolicyState]:
+        """The most likely actions for raw observations (n, O) on the device, where all stays."""
+        if self.normaliser is not None:
+            observation = self.normaliser(observation)
+        shown = {"observation": observation, "episode_start": episode_start}
+        return self._act(shown, state, None)
+
     def _act(
         self, shown: dict[str, Tensor], state: PolicyState, draws: torch.Generator | None
     ) -> tuple[Tensor, PolicyState]:

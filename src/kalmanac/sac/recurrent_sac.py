@@ -123,6 +123,11 @@ class RecurrentSAC:
         return self._known()[1].learner
 
     @property
+    def policy(self) -> Policy:
+        """The actor in use, with the normaliser before it."""
+        return self._known()[1]
+
+    @property
     def replay(self) -> Replay:
         """The transitions collected."""
         return self._attached().replay
