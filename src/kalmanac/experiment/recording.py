@@ -1,8 +1,6 @@
 """What a training leaves in its run folder: metrics, evaluations, the best and the last model."""
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,6 +12,7 @@ from torch import Tensor
 from kalmanac.experiment.building import check_environment, evaluation_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import OnDevice, evaluate
+from kalmanac.experiment.memory import held_bytes, held_on_devices
 from kalmanac.rollout import Episode, close_failed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
@@ -207,13 +206,15 @@ class Recorder(Callback):
         now = time.perf_counter()
         seconds = max(now - self._row_began, 1e-9)
         since = self._updates - self._updates_before
+        on_devices = held_on_devices()
         self.folder.log_time(
             step,
             {
                 "time/elapsed": now - self._began,
                 "time/fps": (step - self._row_step) / seconds,
                 "time/updates_per_second": since / seconds,
-                "time/memory_gb": memory_gb(),
+                "time/memory_gb": held_bytes() / 1e9,  # of all runs in this process
+                **({} if on_devices is None else {"time/device_memory_gb": on_devices / 1e9}),
             },
         )
         self._row_began, self._row_step = now, step
@@ -232,15 +233,6 @@ def evaluations_due(experiment: Experiment, step: int) -> int:
 def evaluation_seed(seed: int, number: int, place: int) -> int:
     """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
     return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
-
-
-def memory_gb() -> float:
-    """The most memory that the process, and on a GPU its tensors, have held so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        held += torch.cuda.max_memory_allocated()
-    return held / 1e9
 
 
 def _mean(values: Any) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress, evaluation_line
+from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
 from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
 from kalmanac.sac import Lockstep
@@ -141,12 +142,16 @@ def _alone(job: Job, how: Execution) -> Outcome:
 
 
 def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | Exception]:
-    """Run them in lockstep to their ends."""
+    """Run them in lockstep to their ends; NoRoomError where they do not fit into memory."""
     found: dict[int, Outcome | Exception] = {}
     under_way: dict[int, RunUnderWay] = {}
     for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
         try:
-            under_way[i] = RunUnderWay(*job, _showing(how, job[0], i, len(jobs)))
+            shown = _showing(how, job[0], i, len(jobs))
+            together = len(jobs) if how.together and i == 0 else 0
+            under_way[i] = RunUnderWay(*job, replace(shown, together=together))
+        except NoRoomError:  # none has begun
+            raise
         except Exception as error:
             found[i] = error
     numbers = list(under_way)

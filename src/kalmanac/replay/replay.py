@@ -15,7 +15,7 @@ from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.episodes import Episodes
 from kalmanac.replay.incoming import Indices, Values
 from kalmanac.replay.sending import sent
-from kalmanac.replay.storage import Storage
+from kalmanac.replay.storage import Storage, row_bytes
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
 
@@ -40,8 +40,7 @@ class Replay:
         self.sizes, self.streams, self.capacity = sizes, streams, capacity
         self.device = torch.device(device)
         share = None if capacity is None else capacity // streams
-        # Length-1 episodes fill two rows a transition, and an open one its first observation.
-        self._most_rows = None if share is None else 2 * share + 1
+        self._most_rows = _most_rows(capacity, streams)
         rows = FIRST_ROWS if self._most_rows is None else min(FIRST_ROWS, self._most_rows)
         self._storage = Storage(sizes, streams, rows, self.device)
         self._episodes = Episodes(streams, share, rows, self.device)
@@ -222,3 +221,26 @@ class Replay:
         if rows > self._storage.rows:
             self._storage.grow(rows, self._episodes.head)
             self._episodes.index_rows(rows)
+
+
+def bytes_needed(
+    sizes: Sizes, streams: int, steps: int, *, capacity: int | None = None, reserved: bool = False
+) -> int:
+    """What a replay holds after so many steps: as reserved for them, or doubled as they came.
+
+    Where it doubles, the old half goes when the new one is half full. Episodes of a few steps take
+    up to twice as many rows.
+    """
+    each = -(-steps // streams)
+    rows = each + FIRST_ROWS if reserved else FIRST_ROWS
+    while rows < 1 + min(each, each if capacity is None else capacity // streams):
+        rows *= 2
+    most = _most_rows(capacity, streams)
+    rows = rows if most is None else min(rows, most)
+    episodes = steps if capacity is None else capacity
+    return int((streams * rows + 1) * row_bytes(sizes)) + 3 * 8 * episodes
+
+
+def _most_rows(capacity: int | None, streams: int) -> int | None:
+    """Of a stream: length-1 episodes fill two rows a transition, and an open one its first."""
+    return None if capacity is None else 2 * (capacity // streams) + 1

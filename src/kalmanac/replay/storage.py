@@ -101,3 +101,9 @@ class Storage:
         if sizes.action_mask:
             fields["action_mask"] = zeros(sizes.action, dtype=torch.bool)
         return fields
+
+
+def row_bytes(sizes: Sizes) -> float:
+    """Of one row, with all its fields."""
+    shapes = Storage(sizes, 1, 1, torch.device("meta"))
+    return sum(field.nbytes for field in shapes.fields.values()) / 2  # one row, and that of zeros
