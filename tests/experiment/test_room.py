@@ -176,8 +176,8 @@ def test_on_a_gpu_what_was_foretold_is_what_is_taken(tmp_path):
     before = held_on_devices()
     run(experiment, tmp_path / "a", events=False, device="cuda")
     taken = held_on_devices() - before
-    assert taken < 1.5 * told + 64e6
-    assert told < 3 * taken + 64e6
+    assert taken < 1.5 * told
+    assert told < 3 * taken + 256e6
     assert read_timing(tmp_path / "a")[-1]["time/device_memory_gb"] < 4
     with pytest.raises(NoRoomError, match="on cuda"):
         check_room(experiment, agent, free=told / 2)

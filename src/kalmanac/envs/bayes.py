@@ -37,8 +37,8 @@ def posterior_of(
     evidence = noise + count * prior_variance
     # No evidence: σ = 0 before the first sample. The prior stands.
     known = evidence > 0
-    scale = prior_variance / xp.where(known, evidence, 1.0)
-    std = xp.sqrt(xp.where(known, scale * noise, prior_variance))
+    scale = prior_variance / xp.where(known, evidence, xp.ones_like(evidence))
+    std = xp.sqrt(xp.where(known, scale * noise, xp.full_like(evidence, prior_variance)))
     return scale * total, std
 
 

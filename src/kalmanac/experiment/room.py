@@ -17,6 +17,7 @@ from kalmanac.replay import Batch, bytes_needed
 
 GB = 1e9
 FEW = 8  # windows to measure with: all of them might not fit
+WORKSPACES = 256 * 10**6  # of libraries, on each stream of a run on a GPU
 SPARE = 0.05  # of the free memory: allocators do not fill it to the last byte
 
 
@@ -69,7 +70,7 @@ def needed(experiment: Experiment, learner: Learner) -> Need:
     on_gpu = learner.device.type == "cuda"
     return Need(
         replay=_replay(experiment, learner, experiment.buffer_size),
-        update=(2 if on_gpu else 1) * update_bytes(experiment, learner),
+        update=(2 if on_gpu else 1) * update_bytes(experiment, learner) + on_gpu * WORKSPACES,
         learner=sum(x.nbytes for x in learner.state_dict().values()),
     )
 
@@ -101,6 +102,7 @@ def _held_by_update(learner: Learner, batch: Batch) -> int:
     """The batch, and what is kept of the forward pass until the backward one has read it."""
     given = sum(x.nbytes for x in batch if x is not None)
     if learner.device.type == "cuda":
+        learner.update(batch)  # libraries take their workspaces, once
         torch.cuda.reset_peak_memory_stats(learner.device)
         before = torch.cuda.memory_allocated(learner.device)
         learner.update(batch)

@@ -128,10 +128,18 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
     for name in ("model", "callbacks", "folder", "experiment", "every"):
         if name not in checkpoint.run:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
-    if checkpoint.run["experiment"] != experiment.to_data():
+    if not _same(checkpoint.run["experiment"], experiment):
         raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
     folder.check(checkpoint)
     return checkpoint
+
+
+def _same(data: Any, experiment: Experiment) -> bool:
+    """Whether data describe this experiment; settings that came later have their defaults there."""
+    try:
+        return Experiment.from_data(data) == experiment
+    except (TypeError, ValueError):
+        return False
 
 
 def _alone(job: Job, how: Execution) -> Outcome:
