@@ -24,6 +24,7 @@ from kalmanac.experiment import (
     StopSignals,
     check_device,
     check_environment,
+    check_room,
     check_workers,
     estimate,
     evaluation_environment,
@@ -84,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
         for folder, one in runs.items():
             refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
         check_workers(experiment, options.workers)
-        check_parts(experiment, options.device)
+        check_parts(experiment, options.device, options.seeds)
     except FolderTakenError as error:
         return _refuse(str(error).replace("or overwrite", "or --overwrite"))
     except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
@@ -140,11 +141,11 @@ def starting_point(task: str, agent: str, env: str | None = None) -> Experiment:
     return Experiment(env=task).changed({"encoder": agent})
 
 
-def check_parts(experiment: Experiment, device: str) -> None:
+def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:
     """Build environments and agent once, so that what does not fit is said before the run."""
     check_device(device)
     with closing(training_environment(experiment)) as env:
-        make_model(experiment, env, device)
+        check_room(experiment, make_model(experiment, env, device).learner, seeds)
     for name in experiment.evaluations:
         evaluation_environment(experiment, name).close()
 

@@ -1,5 +1,6 @@
 """Damaged checkpoints: one clear line, nothing run or changed, and the one before offered."""
 
+import json
 import pickle
 import shutil
 
@@ -90,6 +91,20 @@ def test_a_checkpoint_of_another_experiment_is_refused(copy):
     document["run"]["experiment"]["seed"] = 5
     file.write_bytes(encode(document, CHECKPOINT))
     refused(copy, "got one of another experiment.*step 40 is whole")
+    document["run"]["experiment"] = "nothing"
+    file.write_bytes(encode(document, CHECKPOINT))
+    refused(copy, "got one of another experiment.*step 40 is whole")
+
+
+def test_a_checkpoint_from_before_a_setting_came_goes_on_with_its_default(copy):
+    file = checkpoint_file(copy, 60)
+    document = decode(file.read_bytes(), CHECKPOINT, "")
+    del document["run"]["experiment"]["overlap"]
+    file.write_bytes(encode(document, CHECKPOINT))
+    described = json.loads((copy / "experiment.json").read_text())
+    del described["overlap"]
+    (copy / "experiment.json").write_text(json.dumps(described))
+    assert resume(copy, events=False).status == "finished"
 
 
 @pytest.mark.parametrize("part", ["model", "callbacks", "folder", "experiment"])

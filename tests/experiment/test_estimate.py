@@ -11,8 +11,8 @@ from kalmanac.experiment import (
     make_model,
     training_environment,
 )
-from kalmanac.experiment.estimate import full_batch, mean_seconds, replay_gb, update_as_trained
-from kalmanac.replay import Sizes
+from kalmanac.experiment.estimate import mean_seconds, update_as_trained
+from kalmanac.experiment.full_batch import full_batch
 from tests.experiment.tiny import TINY
 
 
@@ -48,14 +48,6 @@ def test_the_recording_of_an_update_is_not_timed():
 
     assert mean_seconds(work, torch.device("cpu"), 0.0) < 0.01
     assert len(calls) == WARM_UP + 1 + 3
-
-
-def test_the_replay_is_estimated_by_what_it_keeps():
-    sizes = Sizes(observation=100, action=3, discrete=True)
-    all_kept = replay_gb(TINY.changed({"total_steps": 10**6}), sizes)
-    bounded = replay_gb(TINY.changed({"total_steps": 10**6, "buffer_size": 10**5}), sizes)
-    assert all_kept == pytest.approx(10 * bounded)
-    assert all_kept > 10**6 * 100 * 4 / 1e9
 
 
 @pytest.mark.parametrize("encoder", ["memoryless", "gru"])

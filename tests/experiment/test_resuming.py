@@ -23,6 +23,7 @@ KINDS = {
     "continuous": CONTINUOUS,
     "gru": CONTINUOUS.changed(GRU | {"normalize_observations": True, "drawing": "transitions"}),
     "bounded": DISCRETE.changed({"buffer_size": 30, "encoder": "memoryless", "burn_in": 2}),
+    "overlap": CONTINUOUS.changed({"overlap": True, "normalize_observations": True}),
     "oracle": DISCRETE.changed({"encoder": "oracle"}),
     "transformer": CONTINUOUS.changed({"encoder": "transformer", "buffer_size": 40}),
     "images, masks, gaps": CONTINUOUS.changed(
@@ -67,7 +68,7 @@ def truth(tmp_path_factory):
     return whole
 
 
-QUICK = ("discrete", "gru", "bounded")
+QUICK = ("discrete", "gru", "bounded", "overlap")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from kalmanac.sac import Callback, Lockstep, RecurrentSAC
 from tests.sac.small import small, wandering
 
 
-def made(seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> RecurrentSAC:
-    return small("vssm+kf", wandering(3, mode), seed=seed)
+def made(
+    seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP, *, overlap: bool = False
+) -> RecurrentSAC:
+    return small("vssm+kf", wandering(3, mode), seed=seed, overlap=overlap)
 
 
 class Watcher(Callback):
@@ -38,15 +40,16 @@ class Watcher(Callback):
         self.ended += 1
 
 
+@pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-def test_each_learns_what_it_learns_alone(mode: AutoresetMode) -> None:
+def test_each_learns_what_it_learns_alone(mode: AutoresetMode, overlap: bool) -> None:
     watchers = [Watcher(), Watcher()]
-    models = [made(seed, mode) for seed in (3, 4)]
+    models = [made(seed, mode, overlap=overlap) for seed in (3, 4)]
     lockstep = Lockstep([m.loop(60, w) for m, w in zip(models, watchers, strict=True)])
     lockstep.run()
     assert not lockstep.failures
     for seed, model, watcher in zip((3, 4), models, watchers, strict=True):
-        alone, own = made(seed, mode), Watcher()
+        alone, own = made(seed, mode, overlap=overlap), Watcher()
         alone.learn(60, own)
         assert own.losses == watcher.losses
         assert len(own.losses) > 30
@@ -94,6 +97,9 @@ def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None
         def begin(self) -> None:
             pass
 
+        def ask(self) -> int:
+            return 0
+
         def collect(self) -> int:
             return int(self.left == 1)  # an update is due in the last step
 
@@ -118,12 +124,28 @@ def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None
     ]  # fmt: skip
 
 
+def test_all_policies_are_asked_before_the_first_answer_is_waited_for() -> None:
+    moves: list[tuple[str, int]] = []
+    models = [made(seed) for seed in range(3)]
+    for i, model in enumerate(models):
+        training = model._training
+        ask, take = training.policy.ask, training.collector.take
+        training.policy.ask = lambda *a, i=i, ask=ask, **k: moves.append(("ask", i)) or ask(*a, **k)
+        training.collector.take = lambda a, i=i, take=take: moves.append(("take", i)) or take(a)
+    Lockstep([m.loop(6) for m in models]).run()
+    a_step = [("ask", 0), ("ask", 1), ("ask", 2), ("take", 0), ("take", 1), ("take", 2)]
+    assert moves == a_step * 2
+
+
 @pytest.mark.gpu
+@pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_on_a_gpu_seeds_as_branches_learn_what_they_learn_alone(normalize: bool) -> None:
+def test_on_a_gpu_seeds_as_branches_learn_what_they_learn_alone(
+    normalize: bool, overlap: bool
+) -> None:
     def agent(seed: int) -> RecurrentSAC:
         settings = {"seed": seed, "device": "cuda", "normalize_observations": normalize}
-        return small("vssm+kf", BestArmVector(8, horizon=20), **settings)
+        return small("vssm+kf", BestArmVector(8, horizon=20), overlap=overlap, **settings)
 
     watchers = [Watcher(), Watcher(), Watcher()]
     models = [agent(seed) for seed in range(3)]

@@ -29,6 +29,70 @@ def test_updates_keep_the_ratio_at_every_step(ratio, envs):
     assert model.replay.steps == model.num_timesteps
 
 
+@pytest.mark.parametrize("ratio", [0.25, 3])
+@pytest.mark.parametrize("envs", [1, 8])
+def test_with_overlap_the_ratio_holds_one_vector_step_later(ratio, envs):
+    model = small(
+        "memoryless", wandering(envs), update_to_data=ratio, learning_starts=20, overlap=True
+    )
+    listener = Listener()
+    model.learn(60, listener)
+    last = listener.steps[-1]
+    assert listener.steps == list(range(envs, 60 + envs, envs))
+    due = [max(0, int(ratio * (step - 20))) for step in listener.steps]
+    assert listener.updates == [0, *due[:-2], due[-1]], "the last step leaves nothing due"
+    model.learn(envs, listener)
+    assert model.num_updates == max(0, int(ratio * (last + envs - 20)))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_overlap_chooses_actions_before_the_updates_that_are_due(overlap):
+    """By hand: act, learn, step with overlap; act, step, learn without it."""
+    settings = {"overlap": overlap, "learning_starts": 6, "update_to_data": 0.5, "seed": 5}
+    learnt, own = (small("vssm+kf", wandering(3), **settings) for _ in range(2))
+    learnt.learn(60)
+    training = own._training
+    for step in range(20):
+        training.ask()
+        before = training.updates_due() if overlap else 0
+        for _ in range(before):
+            training.update()
+            training.updates += 1
+        training.collect()
+        for _ in range(0 if overlap and step < 19 else training.updates_due()):
+            training.update()
+            training.updates += 1
+    assert training.updates == learnt.num_updates == 27
+    for name, x in learnt.learner.state_dict().items():
+        assert torch.equal(x, own.learner.state_dict()[name]), name
+    assert torch.equal(
+        learnt.replay.state_dict()["storage"]["action"],
+        own.replay.state_dict()["storage"]["action"],
+    )
+
+
+def test_overlap_learns_something_else():
+    losses = []
+    for overlap in (False, True):
+        listener = Listener()
+        small("vssm+kf", wandering(3), overlap=overlap).learn(60, listener)
+        losses.append([metrics["train/critic_loss"] for metrics in listener.metrics])
+    assert len(losses[0]) == len(losses[1])
+    assert losses[0] != losses[1]
+
+
+def test_actions_that_are_chosen_and_not_taken_are_no_checkpoint():
+    model = small("gru", wandering(2), overlap=True)
+    model.learn(30)
+    model.checkpoint_state()
+    model._training.ask()
+    with pytest.raises(ValueError, match="between the choice of actions and their step"):
+        model.checkpoint_state()
+    asked = model._training._asked
+    model._training.ask()
+    assert model._training._asked is asked, "asking twice asks once"
+
+
 def test_ratios_that_are_no_binary_fractions_are_exact():
     settings = TrainingSettings(update_to_data=0.29, learning_starts=0)
     assert settings.updates_after(100) == 29

@@ -5,6 +5,7 @@ policy that decides once the posterior is clear enough is the reference that fig
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,12 +25,20 @@ def posterior(
     variance = v·σ² / (σ² + count·v). Without noise one sample tells μ exactly.
     """
     total, count, sigma = (np.asarray(x, dtype=np.float64) for x in (total, count, sigma))
+    mean, std = posterior_of(np, total, count, sigma, prior_variance)
+    return mean, std
+
+
+def posterior_of(
+    xp: Any, total: Any, count: Any, sigma: Any, prior_variance: float = PRIOR_VARIANCE
+) -> tuple[Any, Any]:
+    """`posterior` of float64 arrays of any library that has numpy's names (`xp`)."""
     noise = sigma * sigma
     evidence = noise + count * prior_variance
     # No evidence: σ = 0 before the first sample. The prior stands.
     known = evidence > 0
-    scale = prior_variance / np.where(known, evidence, 1.0)
-    std = np.sqrt(np.where(known, scale * noise, prior_variance))
+    scale = prior_variance / xp.where(known, evidence, xp.ones_like(evidence))
+    std = xp.sqrt(xp.where(known, scale * noise, xp.full_like(evidence, prior_variance)))
     return scale * total, std
 
 

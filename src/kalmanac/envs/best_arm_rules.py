@@ -1,10 +1,11 @@
-"""Best Arm Identification: the rules that the single and the vectorised environment share.
+"""Best Arm Identification: the rules that the single and the vectorised environments share.
 
-Paper, section 5.1. The numbers that the paper leaves open are named settings here.
+Paper, section 5.1. The numbers that the paper leaves open are named settings here. What many
+bandits do at once is written for the arrays of any library that has numpy's names (`xp`).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -55,6 +56,34 @@ class Rules:
             "mu": _interval("mu", self.mu, shape, -np.inf),
             "sigma": _interval("sigma", self.sigma, shape, 0.0),
         }
+
+
+class Outcome(NamedTuple):
+    """What an action leads to in each of n bandits."""
+
+    ended: Any  # (n,) bool: a decision, or a question in the last step
+    won: Any  # (n,) bool
+    reward: Any  # (n,)
+
+
+def outcome(
+    xp: Any, action: Any, mu: Any, count: Any, *, horizon: Any, cost: Any, win: Any, loss: Any
+) -> Outcome:
+    """Ask or decide in n bandits of means `mu` (n,) that have shown `count` (n,) samples."""
+    decided = action != ASK
+    ended = decided | (count >= horizon)
+    won = decided & ((action == ABOVE) == (mu > 0))
+    return Outcome(ended, won, xp.where(ended, xp.where(won, win, loss), 0.0 - cost))
+
+
+def between(low: Any, high: Any, uniform: Any) -> Any:
+    """A mean or a noise, from a number that is uniform in [0, 1)."""
+    return low + (high - low) * uniform
+
+
+def sample(mu: Any, sigma: Any, noise: Any) -> Any:
+    """What a bandit shows, from a standard normal number."""
+    return mu + sigma * noise
 
 
 def fixed(options: dict[str, Any] | None, shape: tuple[int, ...]) -> dict[str, Floats]:

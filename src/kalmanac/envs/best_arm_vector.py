@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kalmanac.envs import best_arm_rules
 from kalmanac.envs.bayes import posterior
-from kalmanac.envs.best_arm_rules import ABOVE, ASK, Floats, Interval, Rules
+from kalmanac.envs.best_arm_rules import ASK, Floats, Interval, Rules, between, outcome, sample
 
 Bools = NDArray[np.bool_]
 Observations = NDArray[np.float32]
@@ -44,6 +44,9 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         self.num_envs = num_envs
         self.rules = Rules(cost=cost, sigma=sigma, mu=mu, horizon=horizon, win=win, loss=loss)
         self._bounds = self.rules.bounds((num_envs,))
+        self._pays: dict[str, Any] = {
+            name: getattr(self.rules, name) for name in ("horizon", "cost", "win", "loss")
+        }
         self.single_observation_space = best_arm_rules.observation_space()
         self.single_action_space = spaces.Discrete(3)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -64,20 +67,17 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
     def step(self, actions: Any) -> tuple[Observations, Floats, Bools, Bools, dict[str, Any]]:
         """One action for each bandit, (num_envs,)."""
         actions = self._checked(actions)
-        asking = actions == ASK
-        deciding = ~asking
-        late = asking & (self._count >= self.rules.horizon)
-        ended = deciding | late
-        won = deciding & ((actions == ABOVE) == (self._mu > 0))
-        rewards = np.where(ended, self.rules.loss, 0.0 - self.rules.cost)
-        rewards[won] = self.rules.win
-        self._ask(np.flatnonzero(asking))
+        ended, won, rewards = outcome(np, actions, self._mu, self._count, **self._pays)
+        at = np.flatnonzero(ended)
         infos: dict[str, Any] = {}
-        if ended.any():
+        if at.size:
+            self._ask(np.flatnonzero(actions == ASK))
             infos = self._final(ended, won)
-            self._begin(np.flatnonzero(ended), {})
+            self._begin(at, {})
+        else:
+            self._ask(slice(None))
         infos |= self._infos()
-        return self._observations(), rewards, ended, np.zeros_like(ended), infos
+        return self._observations(), rewards, ended, np.zeros(self.num_envs, np.bool_), infos
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on: plain arrays, and the generator's state as plain data."""
@@ -103,13 +103,14 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
                 hidden[at] = values[name][at]
             else:
                 low, high = (bound[at] for bound in self._bounds[name])
-                hidden[at] = low + (high - low) * self.np_random.random(at.size)
+                hidden[at] = between(low, high, self.np_random.random(at.size))
         self._total[at] = 0.0
         self._count[at] = 0
         self._ask(at)
 
-    def _ask(self, at: NDArray[np.intp]) -> None:
-        samples = self._mu[at] + self._sigma[at] * self.np_random.standard_normal(at.size)
+    def _ask(self, at: NDArray[np.intp] | slice) -> None:
+        mu, sigma = self._mu[at], self._sigma[at]
+        samples = sample(mu, sigma, self.np_random.standard_normal(mu.size))
         self._sample[at] = samples
         self._total[at] += samples
         self._count[at] += 1
@@ -137,8 +138,11 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         """What `BestArm` tells in its info, for every bandit."""
         belief = np.empty((self.num_envs, 2), np.float32)
         belief[:, 0], belief[:, 1] = posterior(self._total, self._count, self._sigma)
-        infos = {"mu": self._mu.copy(), "sigma": self._sigma.copy(), "privileged": belief}
-        return infos | {f"_{name}": np.ones(self.num_envs, np.bool_) for name in infos}
+        told = [np.ones(self.num_envs, np.bool_) for _ in range(3)]
+        return {
+            "mu": self._mu.copy(), "sigma": self._sigma.copy(), "privileged": belief,
+            "_mu": told[0], "_sigma": told[1], "_privileged": told[2],
+        }  # fmt: skip
 
     def _final(self, ended: Bools, won: Bools) -> dict[str, Any]:
         """What the bandits that end leave behind, before they are replaced; zeros elsewhere."""

@@ -14,6 +14,7 @@ from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
 from kalmanac.experiment.failure import RunFailedError
 from kalmanac.experiment.progress import Progress
+from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.experiment.running import resume, resume_together, run, run_together
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Outcome
@@ -23,12 +24,14 @@ __all__ = [
     "CHECKPOINT_EVERY",
     "Estimate",
     "Experiment",
+    "NoRoomError",
     "Outcome",
     "Progress",
     "RunFailedError",
     "StopSignals",
     "check_device",
     "check_environment",
+    "check_room",
     "check_workers",
     "ending",
     "estimate",

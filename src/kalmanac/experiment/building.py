@@ -10,6 +10,8 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
+from kalmanac.envs.best_arm_rules import Rules
+from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.corruption import Corruption
 from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
 from kalmanac.envs.workers import TIMEOUT
@@ -28,6 +30,11 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
             expect_known("env_settings", name, spec.settings)
     for name in experiment.evaluations:
         expect_known("evaluations", name, spec.evaluations)
+    if experiment.eval_on_device:
+        bad = str(Corruption(**experiment.part(Corruption)))
+        if spec.make is not BestArmVector or bad:
+            came = f"{experiment.env} with {bad}" if bad else experiment.env
+            raise ValueError(f"eval_on_device: got True for {came}, expected best-arm as it is")
     return spec
 
 
@@ -67,6 +74,15 @@ def evaluation_environment(
     expect_known("evaluation", name, spec.evaluations)
     many = min(episodes or experiment.eval_episodes, MOST_EVALUATED_AT_ONCE)
     return _make(experiment, many, spec.evaluations[name])
+
+
+def evaluation_rules(experiment: Experiment) -> list[Rules]:
+    """Best Arm's rules in each of the evaluations."""
+    spec = check_environment(experiment)
+    return [
+        Rules(**{**experiment.env_settings, **spec.evaluations[name]})
+        for name in experiment.evaluations
+    ]
 
 
 def horizon(experiment: Experiment) -> int | None:

@@ -118,6 +118,8 @@ class Experiment:
     """Transitions kept; None keeps all."""
     learning_starts: int = 5_000
     """Random steps before the first update."""
+    overlap: bool = False
+    """A GPU learns while the environments step, with actions of a policy one vector step older."""
 
     eval_every: int = 10_000
     """Environment steps between evaluations."""
@@ -125,6 +127,8 @@ class Experiment:
     """Episodes of an evaluation, in each of its environments."""
     evaluations: tuple[str, ...] = ("in",)
     """Where to evaluate: "in" is the training environment; the first one decides the best model."""
+    eval_on_device: bool = False
+    """Best Arm's evaluation episodes are played where the agent is, all at once: other ones."""
     log_every: int = 1_000
     """Environment steps between rows of training metrics."""
 

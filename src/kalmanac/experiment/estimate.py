@@ -13,12 +13,12 @@ from kalmanac.agent import Learner
 from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.recording import memory_gb
-from kalmanac.replay import Batch, Sizes
+from kalmanac.experiment.full_batch import full_batch
+from kalmanac.experiment.memory import held_bytes, held_on_devices, release
+from kalmanac.experiment.room import GB, needed
+from kalmanac.replay import Batch
 from kalmanac.runlog import duration
 from kalmanac.sac import RecurrentSAC
-
-STORED_TWICE_AND_COPIED = 3  # the replay doubles: at most twice what it needs, plus the old half
 
 
 class Estimate(NamedTuple):
@@ -37,6 +37,13 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     How long episodes will become is not known. Updates count as the mean of two extremes: episodes
     as random actions give them, and windows of full length. Evaluations count half their horizon.
     """
+    found = _measured(experiment, device, seconds)
+    release()  # nothing of it is left for the run
+    return found
+
+
+def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
+    held = held_bytes() + (held_on_devices() or 0)
     env = training_environment(experiment)
     model = make_model(dataclasses.replace(experiment, update_to_data=0.0), env, device)
     steps = endlessly(model, experiment.total_steps)
@@ -65,7 +72,7 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     vector_steps += evaluations * (horizon(experiment) or 0) // 2
     return Estimate(
         vector_steps * step + updates * (short + long) / 2,
-        memory_gb() + replay_gb(experiment, model.learner.sizes),
+        (held + needed(experiment, model.learner).total) / GB,
     )
 
 
@@ -81,41 +88,6 @@ def update_as_trained(learner: Learner, batch: Batch) -> Callable[[], object]:
     if learner.device.type == "cuda":
         return Captured([UpdateWith(learner, batch)], learner.device)
     return partial(learner.update, batch)
-
-
-def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
-    """A batch in which every window has its full length, as far as an episode can be so long."""
-    rows, steps = experiment.batch_size, experiment.context_length + experiment.burn_in
-    steps = min(steps, horizon(experiment) or steps)
-    valid = torch.ones(rows, steps, dtype=torch.bool, device=device)
-    first = torch.zeros(rows, steps + 1, dtype=torch.bool, device=device)
-    first[:, 0] = True
-
-    def zeros(*shape: int) -> torch.Tensor:
-        return torch.zeros(rows, *shape, device=device)
-
-    return Batch(
-        observation=zeros(steps + 1, sizes.observation),
-        previous_action=zeros(steps + 1, sizes.action),
-        action=zeros(steps, sizes.action),
-        reward=zeros(steps),
-        terminated=~valid,
-        valid=valid,
-        lengths=torch.full((rows,), steps + 1, device=device),
-        reset=first if device.type == "cpu" else None,  # as packed rows have it
-        privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
-        observed=torch.ones_like(first) if sizes.observed else None,
-        pixels=zeros(steps + 1, sizes.pixels).to(torch.uint8) if sizes.images else None,
-        action_mask=zeros(steps + 1, sizes.action) == 0 if sizes.action_mask else None,
-    )
-
-
-def replay_gb(experiment: Experiment, sizes: Sizes) -> float:
-    """The most that the replay of the run can hold."""
-    numbers = sizes.observation + sizes.privileged + 1 + (1 if sizes.discrete else sizes.action)
-    kept = min(experiment.total_steps, experiment.buffer_size or experiment.total_steps)
-    flags = 2 + sizes.observed + sizes.action * sizes.action_mask
-    return STORED_TWICE_AND_COPIED * kept * (4 * numbers + flags + sizes.pixels) / 1e9
 
 
 def mean_seconds(work: Callable[[], object], device: torch.device, seconds: float) -> float:

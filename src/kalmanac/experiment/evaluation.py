@@ -1,5 +1,6 @@
 """Evaluation episodes as numbers for the log: returns, lengths, wins, and the actions taken."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,12 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from kalmanac.rollout import PredictingModel, autoreset_mode, evaluate_policy
+from kalmanac.envs.best_arm_rules import ASK
+from kalmanac.experiment.building import evaluation_rules
+from kalmanac.experiment.description import Experiment
+from kalmanac.rollout import Evaluation, PredictingModel, autoreset_mode, evaluate_policy
+from kalmanac.sac import RecurrentSAC
+from kalmanac.sac.bandit_evaluation import BanditEvaluation
 
 
 def evaluate(
@@ -28,6 +34,35 @@ def evaluate(
     discrete = isinstance(env.single_action_space, Discrete)
     counted = ActionTally(env, episodes) if discrete else env
     found = evaluate_policy(model, counted, episodes, deterministic=deterministic, seed=seed)
+    values = _means(found, normaliser)
+    if isinstance(counted, ActionTally):
+        values |= counted.shares()
+    return values
+
+
+class OnDevice:
+    """All evaluations of a Best Arm experiment at once, on the device of a model."""
+
+    def __init__(self, experiment: Experiment, model: RecurrentSAC, normaliser: float) -> None:
+        self._normaliser = normaliser
+        self._evaluation = BanditEvaluation(
+            model.policy,
+            evaluation_rules(experiment),
+            experiment.eval_episodes,
+            privileged=experiment.privileged,
+        )
+
+    def __call__(self, seeds: Sequence[int]) -> list[dict[str, float]]:
+        """What `evaluate` gives, for each evaluation, of episodes that its seed decides."""
+        found = self._evaluation([np.random.default_rng(seed) for seed in seeds])
+        return [
+            _means(played.episodes, self._normaliser)
+            | _shares(*_counts(played.episodes.lengths, played.last_actions))
+            for played in found
+        ]
+
+
+def _means(found: Evaluation, normaliser: float) -> dict[str, float]:
     values = {
         "mean_reward": found.mean_reward,
         "std_reward": found.std_reward,
@@ -36,9 +71,26 @@ def evaluate(
     }
     if found.win_rate is not None:
         values["win_rate"] = found.win_rate
-    if isinstance(counted, ActionTally):
-        values |= counted.shares()
     return values
+
+
+def _counts(
+    lengths: NDArray[np.int64], last_actions: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of a bandit's actions and last actions: it is asked until the last step of an episode."""
+    ending = np.bincount(last_actions, minlength=3)
+    taken = ending.copy()
+    taken[ASK] += (lengths - 1).sum()
+    return taken, ending
+
+
+def _shares(taken: NDArray[np.int64], ending: NDArray[np.int64]) -> dict[str, float]:
+    counts = {"action": taken, "last_action": ending}
+    return {
+        f"{name}_{i}": float(count / total.sum())
+        for name, total in counts.items()
+        for i, count in enumerate(total)
+    }
 
 
 class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -72,9 +124,4 @@ class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def shares(self) -> dict[str, float]:
         """action_i, its share of all steps, and last_action_i, of all last steps of an episode."""
-        counts = {"action": self._taken, "last_action": self._ending}
-        return {
-            f"{name}_{i}": float(count / total.sum())
-            for name, total in counts.items()
-            for i, count in enumerate(total)
-        }
+        return _shares(self._taken, self._ending)

@@ -1,10 +1,8 @@
 """What a training leaves in its run folder: metrics, evaluations, the best and the last model."""
 
 import math
-import resource
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,8 @@ from torch import Tensor
 
 from kalmanac.experiment.building import check_environment, evaluation_environment
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.evaluation import evaluate
+from kalmanac.experiment.evaluation import OnDevice, evaluate
+from kalmanac.experiment.memory import held_bytes, held_on_devices
 from kalmanac.rollout import Episode, close_failed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
@@ -42,9 +41,9 @@ class Recorder(Callback):
     def __init__(self, experiment: Experiment, folder: RunFolder, told: Told | None = None) -> None:
         self.experiment, self.folder, self.told = experiment, folder, told
         self.normaliser = check_environment(experiment).normaliser
-        self.places = {
-            name: evaluation_environment(experiment, name) for name in experiment.evaluations
-        }
+        names = () if experiment.eval_on_device else experiment.evaluations
+        self.places = {name: evaluation_environment(experiment, name) for name in names}
+        self._on_device: OnDevice | None = None
         self.best = -math.inf
         self.diverged = False
         self.failed = False  # an environment did, or may: nobody waits for it at the end
@@ -172,14 +171,7 @@ class Recorder(Callback):
         """Every evaluation environment, the agent's diagnostics, and the models."""
         step = model.num_timesteps
         values: dict[str, float] = {}
-        for i, (name, env) in enumerate(self.places.items()):
-            found = evaluate(
-                model,
-                env,
-                self.experiment.eval_episodes,
-                seed=evaluation_seed(self.experiment.seed, self._evaluations, i),
-                normaliser=self.normaliser,
-            )
+        for name, found in self._evaluated(model):
             values |= {f"eval/{name}/{key}": value for key, value in found.items()}
         at = {"step": step, **values}
         self._save(model, "last")
@@ -194,6 +186,19 @@ class Recorder(Callback):
             self.told(step, values)
         return values | {key: x.item() for key, x in model.diagnostics().items()}
 
+    def _evaluated(self, model: RecurrentSAC) -> Iterator[tuple[str, dict[str, float]]]:
+        """Every evaluation's name and numbers."""
+        names, own = self.experiment.evaluations, self.experiment.seed
+        seeds = [evaluation_seed(own, self._evaluations, i) for i in range(len(names))]
+        if self.experiment.eval_on_device:
+            if self._on_device is None:
+                self._on_device = OnDevice(self.experiment, model, self.normaliser)
+            yield from zip(names, self._on_device(seeds), strict=True)
+            return
+        episodes = self.experiment.eval_episodes
+        for (name, env), seed in zip(self.places.items(), seeds, strict=True):
+            yield name, evaluate(model, env, episodes, seed=seed, normaliser=self.normaliser)
+
     def _save(self, model: RecurrentSAC, which: str) -> None:
         model.save(self.folder.path / MODELS[which])
 
@@ -201,13 +206,15 @@ class Recorder(Callback):
         now = time.perf_counter()
         seconds = max(now - self._row_began, 1e-9)
         since = self._updates - self._updates_before
+        on_devices = held_on_devices()
         self.folder.log_time(
             step,
             {
                 "time/elapsed": now - self._began,
                 "time/fps": (step - self._row_step) / seconds,
                 "time/updates_per_second": since / seconds,
-                "time/memory_gb": memory_gb(),
+                "time/memory_gb": held_bytes() / 1e9,  # of all runs in this process
+                **({} if on_devices is None else {"time/device_memory_gb": on_devices / 1e9}),
             },
         )
         self._row_began, self._row_step = now, step
@@ -226,15 +233,6 @@ def evaluations_due(experiment: Experiment, step: int) -> int:
 def evaluation_seed(seed: int, number: int, place: int) -> int:
     """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
     return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
-
-
-def memory_gb() -> float:
-    """The most memory that the process, and on a GPU its tensors, have held so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        held += torch.cuda.max_memory_allocated()
-    return held / 1e9
 
 
 def _mean(values: Any) -> float:

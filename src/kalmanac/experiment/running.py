@@ -14,6 +14,7 @@ from typing import Any
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress, evaluation_line
+from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
 from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
 from kalmanac.sac import Lockstep
@@ -127,10 +128,18 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
     for name in ("model", "callbacks", "folder", "experiment", "every"):
         if name not in checkpoint.run:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
-    if checkpoint.run["experiment"] != experiment.to_data():
+    if not _same(checkpoint.run["experiment"], experiment):
         raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
     folder.check(checkpoint)
     return checkpoint
+
+
+def _same(data: Any, experiment: Experiment) -> bool:
+    """Whether data describe this experiment; settings that came later have their defaults there."""
+    try:
+        return Experiment.from_data(data) == experiment
+    except (TypeError, ValueError):
+        return False
 
 
 def _alone(job: Job, how: Execution) -> Outcome:
@@ -141,12 +150,16 @@ def _alone(job: Job, how: Execution) -> Outcome:
 
 
 def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | Exception]:
-    """Run them in lockstep to their ends."""
+    """Run them in lockstep to their ends; NoRoomError where they do not fit into memory."""
     found: dict[int, Outcome | Exception] = {}
     under_way: dict[int, RunUnderWay] = {}
     for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
         try:
-            under_way[i] = RunUnderWay(*job, _showing(how, job[0], i, len(jobs)))
+            shown = _showing(how, job[0], i, len(jobs))
+            together = len(jobs) if how.together and i == 0 else 0
+            under_way[i] = RunUnderWay(*job, replace(shown, together=together))
+        except NoRoomError:  # none has begun
+            raise
         except Exception as error:
             found[i] = error
     numbers = list(under_way)

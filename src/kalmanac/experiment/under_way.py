@@ -15,6 +15,7 @@ from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
 from kalmanac.experiment.keeping import Keeper
 from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.recording import Recorder, Told
+from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.rollout import EnvironmentFailedError, close_failed
 from kalmanac.rollout.failure import environment_at_work
 from kalmanac.runlog import RunFolder
@@ -48,6 +49,8 @@ class Execution:
         workers: processes that step the training environments, 0 for this one; "auto" decides by
             the environment and the cores. The results are the same.
         worker_timeout: seconds until one that does not answer counts as hanging.
+        together: runs that are about to share the memory, this one included; NoRoomError where
+            they do not fit. 0 does not look.
     """
 
     device: str = "auto"
@@ -57,6 +60,7 @@ class Execution:
     stop: Callable[[], bool] | None = None
     workers: int | Literal["auto"] = 0
     worker_timeout: float = TIMEOUT
+    together: int = 1
 
 
 class RunUnderWay:
@@ -77,6 +81,9 @@ class RunUnderWay:
         )
         try:
             self._build(checkpoint)
+        except NoRoomError:
+            self._close(calmly=False)
+            raise
         except Exception as error:
             self._close(calmly=False)
             raise self._told(error)  # noqa: B904 (the cause is set)
@@ -84,6 +91,8 @@ class RunUnderWay:
     def _build(self, checkpoint: Checkpoint | None) -> None:
         progress, how = self.how.progress, self.how
         self.model = make_model(self.experiment, self._env, how.device)
+        if how.together:
+            check_room(self.experiment, self.model.learner, how.together)
         self.recorder = Recorder(self.experiment, self.written, how.told)
         self._open.callback(self.recorder.close)
         shown: list[Callback] = [] if progress is None else [progress]

@@ -3,7 +3,7 @@
 from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.changes import Changes, Piece, books, rebuild
 from kalmanac.replay.drawing import RULES, Windows
-from kalmanac.replay.replay import Replay
+from kalmanac.replay.replay import Replay, bytes_needed
 
 __all__ = [
     "RULES",
@@ -14,5 +14,6 @@ __all__ = [
     "Sizes",
     "Windows",
     "books",
+    "bytes_needed",
     "rebuild",
 ]

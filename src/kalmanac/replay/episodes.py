@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kalmanac.replay.incoming import Indices
+from kalmanac.replay.sending import sent
 
 STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
 
@@ -48,9 +49,10 @@ class Episodes:
         """The table on the device, up to date."""
         if self._changed:
             slots = np.unique(np.concatenate(self._changed))
-            at = torch.from_numpy(slots).to(self.device)
-            self._entries[:, at] = torch.from_numpy(self._table[:, slots]).to(self.device)
-            self._drawable.copy_(torch.from_numpy(self._count))
+            news = [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
+            at, entries, count = sent(news, self.device)
+            self._entries.index_copy_(1, at, entries)
+            self._drawable.copy_(count)
             self._changed.clear()
         return Table(self._entries, self._drawable)
 

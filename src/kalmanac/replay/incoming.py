@@ -1,6 +1,7 @@
 """Checks on what enters a replay: one clear error that names the argument and the stream.
 
-Everything is checked before anything is stored, so that a refused call changes nothing.
+Everything is checked before anything is stored, so that a refused call changes nothing. What passes
+stays where it is, on the host as a rule.
 """
 
 from typing import Any
@@ -47,11 +48,14 @@ def stream_numbers(streams: Values, count: int) -> Indices:
             f"streams: got shape {array.shape} of {array.dtype}, expected integers of shape (k,)"
         )
     numbers: Indices = array.astype(np.int64)
-    if numbers.size and (numbers.min() < 0 or numbers.max() >= count):
+    if not numbers.size:
+        return numbers
+    if numbers.min() < 0 or numbers.max() >= count:
         wrong = numbers[(numbers < 0) | (numbers >= count)][0]
         raise ValueError(f"streams: got {wrong}, expected 0 to {count - 1}")
-    if numbers.size > 1 and np.bincount(numbers).max() > 1:
-        twice = np.bincount(numbers).argmax()
+    times = np.bincount(numbers)
+    if times.max() > 1:
+        twice = times.argmax()
         raise ValueError(f"streams: got {twice} more than once, expected different streams")
     return numbers
 
@@ -62,14 +66,14 @@ def require(name: str, fine: NDArray[np.bool_], streams: Indices, expected: str)
         raise ValueError(f"{name}: got stream {streams[~fine][0]}, expected {expected}")
 
 
-def vectors(name: str, x: Values, streams: Indices, width: int, device: torch.device) -> Tensor:
-    """Finite float32 values (k, width) on the device."""
-    return _finite(name, _floats(name, x, (streams.size, width)), streams).to(device)
+def vectors(name: str, x: Values, streams: Indices, width: int) -> Tensor:
+    """Finite float32 values (k, width)."""
+    return _finite(name, _floats(name, x, (streams.size, width)), streams)
 
 
-def rewards(x: Values, streams: Indices, device: torch.device) -> Tensor:
-    """Finite float32 values (k,) on the device."""
-    return _finite("reward", _floats("reward", x, (streams.size,)), streams).to(device)
+def rewards(x: Values, streams: Indices) -> Tensor:
+    """Finite float32 values (k,)."""
+    return _finite("reward", _floats("reward", x, (streams.size,)), streams)
 
 
 def flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
@@ -83,10 +87,10 @@ def flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
     return array
 
 
-def actions(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> Tensor:
-    """int32 numbers (k,) in 0 … A−1 if discrete, else finite float32 (k, A), on the device."""
+def actions(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
+    """int32 numbers (k,) in 0 … A−1 if discrete, else finite float32 (k, A)."""
     if not sizes.discrete:
-        return vectors("action", x, streams, sizes.action, device)
+        return vectors("action", x, streams, sizes.action)
     array = _array("action", x)
     if array.dtype.kind not in "iu" or array.shape != streams.shape:
         raise ValueError(
@@ -99,11 +103,11 @@ def actions(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> 
             f"action: got {array[outside][0]} in stream {streams[outside][0]}, "
             f"expected 0 to {sizes.action - 1}"
         )
-    return torch.from_numpy(array.astype(np.int32)).to(device)
+    return torch.from_numpy(array.astype(np.int32))
 
 
 def token(
-    streams: Indices, sizes: Sizes, device: torch.device, observation: Values,
+    streams: Indices, sizes: Sizes, observation: Values,
     privileged: Values | None, observed: Values | None, pixels: Values | None = None,
     action_mask: Values | None = None,
 ) -> dict[str, Tensor]:  # fmt: skip
@@ -124,27 +128,27 @@ def token(
     if observed is not None:
         seen = torch.from_numpy(flags("observed", observed, streams))
         readings = readings.masked_fill(~seen.to(readings.device)[:, None], 0)
-        fields["observed"] = seen.to(device)
-    fields["observation"] = _finite("observation", readings, streams).to(device)
+        fields["observed"] = seen
+    fields["observation"] = _finite("observation", readings, streams)
     if pixels is not None:
         images = torch.from_numpy(
             _exactly("pixels", pixels, (streams.size, sizes.pixels), np.uint8)
         )
         if observed is not None:
             images = images.masked_fill(~seen[:, None], 0)
-        fields["pixels"] = images.to(device)
+        fields["pixels"] = images
     if action_mask is not None:
-        fields["action_mask"] = masks(action_mask, streams, sizes, device)
+        fields["action_mask"] = masks(action_mask, streams, sizes)
     if privileged is not None:
-        fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged, device)
+        fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged)
     return fields
 
 
-def masks(x: Values, streams: Indices, sizes: Sizes, device: torch.device) -> Tensor:
-    """Bool values (k, A) on the device, with an allowed action in every row."""
+def masks(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
+    """Bool values (k, A), with an allowed action in every row."""
     array = _exactly("action_mask", x, (streams.size, sizes.action), np.bool_)
     require("action_mask", np.asarray(array.any(1)), streams, "an allowed action there")
-    return torch.from_numpy(array).to(device)
+    return torch.from_numpy(array)
 
 
 def _exactly(name: str, x: Values, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:

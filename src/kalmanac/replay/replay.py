@@ -14,7 +14,8 @@ from kalmanac.replay import drawing, gathering, incoming, layout
 from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.episodes import Episodes
 from kalmanac.replay.incoming import Indices, Values
-from kalmanac.replay.storage import Storage
+from kalmanac.replay.sending import sent
+from kalmanac.replay.storage import Storage, row_bytes
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
 
@@ -39,8 +40,7 @@ class Replay:
         self.sizes, self.streams, self.capacity = sizes, streams, capacity
         self.device = torch.device(device)
         share = None if capacity is None else capacity // streams
-        # Length-1 episodes fill two rows a transition, and an open one its first observation.
-        self._most_rows = None if share is None else 2 * share + 1
+        self._most_rows = _most_rows(capacity, streams)
         rows = FIRST_ROWS if self._most_rows is None else min(FIRST_ROWS, self._most_rows)
         self._storage = Storage(sizes, streams, rows, self.device)
         self._episodes = Episodes(streams, share, rows, self.device)
@@ -82,10 +82,12 @@ class Replay:
         at = incoming.stream_numbers(streams, self.streams)
         incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
         token = incoming.token(
-            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+            at, self.sizes, observation, privileged, observed, pixels, action_mask
         )
         self._make_rows(at)
-        self._storage.write(self._storage.index(at, self._episodes.head[at]), **token)
+        rows = self._storage.rows_at(at, self._episodes.head[at])
+        there, *fields = sent([rows, *token.values()], self.device)
+        self._storage.write(there, **dict(zip(token, fields, strict=True)))
         self._episodes.begin(at)
 
     def add(
@@ -102,19 +104,21 @@ class Replay:
         incoming.require("add", self._episodes.open[at], at, "an open episode there: begin() one")
         ends = incoming.flags("terminated", terminated, at)
         stops = incoming.flags("truncated", truncated, at)
-        actions = incoming.actions(action, at, self.sizes, self.device)
-        rewards = incoming.rewards(reward, at, self.device)
+        done = {
+            "action": incoming.actions(action, at, self.sizes),
+            "reward": incoming.rewards(reward, at),
+            "terminated": torch.from_numpy(ends),
+        }
         token = incoming.token(
-            at, self.sizes, self.device, observation, privileged, observed, pixels, action_mask
+            at, self.sizes, observation, privileged, observed, pixels, action_mask
         )
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
-        ended = torch.from_numpy(ends).to(self.device)
-        self._storage.write(
-            self._storage.index(at, head - 1), action=actions, reward=rewards, terminated=ended
-        )
-        self._storage.write(self._storage.index(at, head), **token)
+        rows = [self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)]
+        then, now, *fields = sent([*rows, *done.values(), *token.values()], self.device)
+        self._storage.write(then, **dict(zip(done, fields[: len(done)], strict=True)))
+        self._storage.write(now, **dict(zip(token, fields[len(done) :], strict=True)))
         self._episodes.extend(at)
         self._episodes.close(at[ends | stops])
 
@@ -217,3 +221,26 @@ class Replay:
         if rows > self._storage.rows:
             self._storage.grow(rows, self._episodes.head)
             self._episodes.index_rows(rows)
+
+
+def bytes_needed(
+    sizes: Sizes, streams: int, steps: int, *, capacity: int | None = None, reserved: bool = False
+) -> int:
+    """What a replay holds after so many steps: as reserved for them, or doubled as they came.
+
+    Where it doubles, the old half goes when the new one is half full. Episodes of a few steps take
+    up to twice as many rows.
+    """
+    each = -(-steps // streams)
+    rows = each + FIRST_ROWS if reserved else FIRST_ROWS
+    while rows < 1 + min(each, each if capacity is None else capacity // streams):
+        rows *= 2
+    most = _most_rows(capacity, streams)
+    rows = rows if most is None else min(rows, most)
+    episodes = steps if capacity is None else capacity
+    return int((streams * rows + 1) * row_bytes(sizes)) + 3 * 8 * episodes
+
+
+def _most_rows(capacity: int | None, streams: int) -> int | None:
+    """Of a stream: length-1 episodes fill two rows a transition, and an open one its first."""
+    return None if capacity is None else 2 * (capacity // streams) + 1

@@ -27,12 +27,16 @@ class Storage:
         """The row that stays zero."""
         return self.streams * self.rows
 
+    def rows_at(self, streams: Indices, positions: Indices) -> Tensor:
+        """Rows of these positions, on the host."""
+        return torch.from_numpy(streams * self.rows + positions % self.rows)
+
     def index(self, streams: Indices, positions: Indices) -> Tensor:
         """Rows of these positions, on the device."""
-        return torch.from_numpy(streams * self.rows + positions % self.rows).to(self.device)
+        return self.rows_at(streams, positions).to(self.device)
 
     def write(self, at: Tensor, **values: Tensor) -> None:
-        """Store one value a field in each of the rows `at` (k,)."""
+        """Store one value a field in each of the rows `at` (k,); all of them on the device."""
         for name, value in values.items():
             self.fields[name].index_copy_(0, at, value)
 
@@ -97,3 +101,9 @@ class Storage:
         if sizes.action_mask:
             fields["action_mask"] = zeros(sizes.action, dtype=torch.bool)
         return fields
+
+
+def row_bytes(sizes: Sizes) -> float:
+    """Of one row, with all its fields."""
+    shapes = Storage(sizes, 1, 1, torch.device("meta"))
+    return sum(field.nbytes for field in shapes.fields.values()) / 2  # one row, and that of zeros

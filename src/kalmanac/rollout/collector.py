@@ -69,7 +69,10 @@ class Collector:
 
     def step(self, policy: Policy) -> Collected:
         """Act once in every environment."""
-        action = policy(self.sight, self.episode_start)
+        return self.take(policy(self.sight, self.episode_start))
+
+    def take(self, action: NDArray[Any]) -> Collected:
+        """Take these agent actions, (n,) or (n, A), in the n environments."""
         arrival = self.streams.step(self.actions.decode(action))
         with environment_judged():
             rows = arrival.ended_rows
@@ -81,17 +84,19 @@ class Collector:
                 )
                 landed = sight.replaced(rows, last)
             stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-            after, first = landed.at(stepped), sight.at(begun)
+            after, first = landed.at(stepped), sight.at(begun) if len(begun) else None
             if self.replay is not None:
                 if len(stepped):
                     self.replay.add(
                         stepped, action[stepped], arrival.reward[stepped],
                         arrival.terminated[stepped], arrival.truncated[stepped], **after.given(),
                     )  # fmt: skip
-                if len(begun):
+                if first is not None:
                     self.replay.begin(begun, **first.given())
         self.sight, self.episode_start = sight, arrival.begun
-        new = np.concatenate([_readings(after), _readings(first)])
+        new = _readings(after)
+        if first is not None:
+            new = np.concatenate([new, _readings(first)])
         return Collected(len(stepped), arrival.episodes, new)
 
     def state_dict(self) -> dict[str, Any] | None:

@@ -130,13 +130,11 @@ class EpisodeStreams:
         else:
             begun, moved, last, last_infos = self._over, rows[:0], [], infos
             self._over = ended
-        episodes = [
-            Episode(
-                float(self._reward[i]), int(self._length[i]), bool(terminated[i]), int(i),
-                _row(last_infos, int(i), self.num_envs),
-            )
-            for i in rows
-        ]  # fmt: skip
+        of_each = zip(
+            self._reward[rows].tolist(), self._length[rows].tolist(), terminated[rows].tolist(),
+            rows.tolist(), _rows(last_infos, rows.tolist(), self.num_envs), strict=True,
+        )  # fmt: skip
+        episodes = [Episode(*values) for values in of_each]
         self._reward[rows], self._length[rows] = 0.0, 0
         return Arrival(
             stepped, reward, terminated, truncated, observation, begun, infos, moved, last,
@@ -168,20 +166,24 @@ class EpisodeStreams:
         return [infos["final_obs"][i] for i in rows]
 
 
-def _row(infos: Mapping[str, Any], row: int, n: int) -> dict[str, Any]:
-    """The info of one environment out of those of n; what has no n rows holds for all of them."""
-    info: dict[str, Any] = {}
+def _rows(infos: Mapping[str, Any], rows: list[int], n: int) -> list[dict[str, Any]]:
+    """The infos of these environments out of those of n; what has no n rows holds for all."""
+    found: list[dict[str, Any]] = [{} for _ in rows]
+    if not rows:
+        return found
     for key, value in infos.items():
         if key.startswith("_") or key in ("final_obs", "final_info"):
             continue
         present: Any = infos.get(f"_{key}")
-        if _has_rows(present, n) and not present[row]:
-            continue
+        told = [bool(present[i]) for i in rows] if _has_rows(present, n) else [True] * len(rows)
         if isinstance(value, Mapping):
-            info[key] = _row(value, row, n)
+            values: list[Any] = list(_rows(value, rows, n))
         else:
-            info[key] = value[row] if _has_rows(value, n) else value
-    return info
+            values = [value[i] for i in rows] if _has_rows(value, n) else [value] * len(rows)
+        for info, there, mine in zip(found, told, values, strict=True):
+            if there:
+                info[key] = mine
+    return found
 
 
 def _has_rows(value: Any, n: int) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kalmanac.agent import Learner
 from kalmanac.agent.capture import Replayed
+from kalmanac.replay.sending import sent
 from kalmanac.rollout import Sight
 from kalmanac.sac.normaliser import Normaliser
 
@@ -24,6 +25,26 @@ class PolicyState(NamedTuple):
     def episodes(self) -> int:
         """n, the number of episodes."""
         return len(self.previous_action)
+
+
+class Asked:
+    """What a policy was asked for. On a GPU it may still be at work, and `actions` waits for it."""
+
+    def __init__(self, action: Tensor, state: PolicyState) -> None:
+        self.state = state  # with the actions in it
+        self._ready: torch.cuda.Event | None = None
+        if action.is_cuda:
+            held = torch.empty(action.shape, dtype=action.dtype, pin_memory=True)
+            action = held.copy_(action, non_blocking=True)
+            self._ready = torch.cuda.Event()
+            self._ready.record(torch.cuda.current_stream(state.previous_action.device))
+        self._action = action
+
+    def actions(self) -> NDArray[Any]:
+        """Agent actions, int64 (n,) or float32 (n, A)."""
+        if self._ready is not None:
+            self._ready.synchronize()
+        return self._action.numpy()
 
 
 class Policy:
@@ -50,20 +71,39 @@ class Policy:
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        shown = {
-            name: self._tensor(x) for name, x in sight._replace(privileged=None).given().items()
-        }
+        asked = self.ask(sight, state, episode_start, explore=explore, generator=generator)
+        return asked.actions(), asked.state
+
+    def ask(
+        self, sight: Sight, state: PolicyState,
+        episode_start: NDArray[np.bool_], *, explore: bool,
+        generator: torch.Generator | None = None,
+    ) -> Asked:  # fmt: skip
+        """`act`, but on a GPU nobody waits for it before the actions are read.
+
+        What is asked meanwhile, of this or another policy, comes after it on the device.
+        """
+        given = sight._replace(privileged=None).given() | {"episode_start": episode_start}
+        shown = dict(zip(given, sent(list(map(_tensor, given.values())), self.device), strict=True))
         if self.normaliser is not None:
             shown["observation"] = self.normaliser.shown(
                 shown["observation"], shown.get("observed")
             )
-        shown["episode_start"] = torch.tensor(episode_start, device=self.device)
         draws = (generator or self.learner.acting) if explore else None
         if self.device.type == "cpu" or self.watched:
             action, after = self._act(shown, state, draws)
         else:
             action, after = self._replay(shown, state, draws)
-        return action.cpu().numpy(), after
+        return Asked(action, after)
+
+    def choose(
+        self, observation: Tensor, state: PolicyState, *, episode_start: Tensor
+    ) -> tuple[Tensor, PolicyState]:
+        """The most likely actions for raw observations (n, O) on the device, where all stays."""
+        if self.normaliser is not None:
+            observation = self.normaliser(observation)
+        shown = {"observation": observation, "episode_start": episode_start}
+        return self._act(shown, state, None)
 
     def _act(
         self, shown: dict[str, Tensor], state: PolicyState, draws: torch.Generator | None
@@ -94,11 +134,12 @@ class Policy:
         action, before, *memory = self._replayed[key](inputs)
         return action, PolicyState(kind(*memory), before)
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        # torch warns of arrays that it must not write to
-        return torch.as_tensor(np.require(array, requirements="W"), device=self.device)
-
     def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
         """`state`, but with `action` as what was really done."""
         done = torch.as_tensor(action, device=self.device)
         return PolicyState(state.encoder, self.learner.action_as_input(done))
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    # torch warns of arrays that it must not write to
+    return torch.from_numpy(np.require(array, requirements="W"))

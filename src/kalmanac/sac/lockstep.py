@@ -48,14 +48,21 @@ class Lockstep:
                 self._leave(i)
 
     def _step(self) -> None:
-        """One vector step of each loop, and the updates that are due."""
-        due = {i: self._try(i, self.loops[i].collect) or 0 for i in self._each()}
+        """One vector step of each loop, and the updates that are due before and after it.
+
+        All policies are asked before the first answer is waited for.
+        """
+        self._update({i: self._try(i, self.loops[i].ask) or 0 for i in self._each()})
+        self._update({i: self._try(i, self.loops[i].collect) or 0 for i in self._each()})
+        for i in self._each():
+            self._try(i, self.loops[i].settle)
+
+    def _update(self, due: dict[int, int]) -> None:
+        """So many updates of each of these loops."""
         for done in range(max(due.values(), default=0)):
             waiting = [i for i in self._each() if due[i] > done]
             for i, metrics in self._updates(waiting):
                 self._try(i, partial(self.loops[i].updated, metrics))
-        for i in self._each():
-            self._try(i, self.loops[i].settle)
 
     def _updates(self, which: list[int]) -> list[tuple[int, Metrics]]:
         """One update of each of these loops."""

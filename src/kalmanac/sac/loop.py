@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class TrainingLoop:
-    """`begin`; while `unfinished`: `collect`, the updates that are due, `settle`; then `end`.
+    """`begin`; while `unfinished`: `ask`, `collect`, `settle`; then `end`.
 
-    `end` is called whatever happened, once `begin` was.
+    `ask` and `collect` say how many updates are to follow them. `end` is called whatever happened,
+    once `begin` was.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class TrainingLoop:
         self.model, self.training = model, training
         self.callbacks = Callbacks(callback)
         self._last = model.num_timesteps + total_timesteps
+        self._overlap = training.settings.overlap
         self._stopped = False
         if training.policy.device.type == "cuda":  # a recorded update knows where the replay lies
             training.replay.reserve(total_timesteps)
@@ -37,13 +39,23 @@ class TrainingLoop:
         """The callbacks start."""
         self.callbacks.on_start(self.model)
 
+    def ask(self) -> int:
+        """The policy begins to choose actions; returns the number of updates to make before
+        `collect`: with `overlap`, those that the vector steps so far call for, else none."""
+        self.training.ask()
+        return self.training.updates_due() if self._overlap else 0
+
     def collect(self) -> int:
-        """One vector step; returns the number of updates that are due now."""
+        """One vector step; returns the number of updates to make after it.
+
+        With `overlap` that is none before the last step. All others are due before the next one.
+        """
         collected = self.training.collect()
         self.model.num_timesteps += collected.transitions
         for episode in collected.episodes:
             self.callbacks.on_episode(self.model, episode)
-        return self.training.updates_due()
+        later = self._overlap and self.model.num_timesteps < self._last
+        return 0 if later else self.training.updates_due()
 
     def updated(self, metrics: Metrics) -> None:
         """An update was made."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac.replay import Batch
+from kalmanac.replay.sending import sent
 
 EPSILON = 1e-8  # added to the variance: a feature that never changes stays 0
 
@@ -88,12 +89,12 @@ class Normaliser:
             return
         scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
         mean = np.where(self.scaled, self.mean, 0.0)
-        fresh = [torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale)]
+        fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale)], device)
         if device in self._settled:
             for held, x in zip(self._settled[device], fresh, strict=True):
                 held.copy_(x)
         else:
-            self._settled[device] = (fresh[0].to(device), fresh[1].to(device))
+            self._settled[device] = (fresh[0].clone(), fresh[1].clone())
         self._settled_at[device] = self.count
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -62,13 +62,13 @@ class RecurrentSAC:
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
         log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
         image_channels: tuple[int, ...] = (16, 32, 32), image_features: int = 64,
-        seed: int | None = None, device: str | torch.device = "auto",
+        overlap: bool = False, seed: int | None = None, device: str | torch.device = "auto",
     ) -> None:  # fmt: skip
         self.settings = TrainingSettings(
             buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
             context_length=context_length, update_to_data=update_to_data, drawing=drawing,
             burn_in=burn_in, true_previous_action=true_previous_action,
-            normalize_observations=normalize_observations,
+            normalize_observations=normalize_observations, overlap=overlap,
         )  # fmt: skip
         self.agent_settings = AgentSettings(
             encoder=encoder, encoder_settings=dict(encoder_settings or {}), embedding=embedding,
@@ -123,6 +123,11 @@ class RecurrentSAC:
         return self._known()[1].learner
 
     @property
+    def policy(self) -> Policy:
+        """The actor in use, with the normaliser before it."""
+        return self._known()[1]
+
+    @property
     def replay(self) -> Replay:
         """The transitions collected."""
         return self._attached().replay
@@ -173,8 +178,9 @@ class RecurrentSAC:
         loop.begin()
         try:
             while loop.unfinished:
-                for _ in range(loop.collect()):
-                    loop.updated(loop.training.update())
+                for move in (loop.ask, loop.collect):
+                    for _ in range(move()):
+                        loop.updated(loop.training.update())
                 loop.settle()
                 yield self
         finally:

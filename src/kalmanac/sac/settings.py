@@ -1,5 +1,6 @@
 """What decides a training, the agent's own settings apart."""
 
+import functools
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
@@ -25,6 +26,8 @@ class TrainingSettings:
         burn_in: transitions before a window that only warm up the encoder's state.
         true_previous_action: a window's first previous action is the one that was taken, not zero.
         normalize_observations: observations are brought to zero mean and unit variance.
+        overlap: the updates that are due come after the choice of the next actions, so that a GPU
+            learns while the environments step; the policy that acts is one vector step older.
     """
 
     buffer_size: int | None = None
@@ -36,6 +39,7 @@ class TrainingSettings:
     burn_in: int = 0
     true_previous_action: bool = False
     normalize_observations: bool = False
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -61,8 +65,14 @@ class TrainingSettings:
 
         ⌊update_to_data · (transitions − learning_starts)⌋, without rounding errors.
         """
-        ratio = Fraction(self.update_to_data).limit_denominator(1_000_000)
-        return max(0, int(ratio * (transitions - self.learning_starts)))
+        ratio = _exactly(self.update_to_data)
+        beyond = max(0, transitions - self.learning_starts)
+        return ratio.numerator * beyond // ratio.denominator
+
+
+@functools.cache
+def _exactly(number: float) -> Fraction:
+    return Fraction(number).limit_denominator(1_000_000)
 
 
 def choose_device(device: str | torch.device) -> torch.device:

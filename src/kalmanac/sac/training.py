@@ -13,8 +13,8 @@ from kalmanac.agent.capture import Captured, Work
 from kalmanac.agent.snapshot import load_generator
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
-from kalmanac.rollout import Collected, Collector, Sight
-from kalmanac.sac.acting import Policy, PolicyState
+from kalmanac.rollout import Collected, Collector
+from kalmanac.sac.acting import Asked, Policy, PolicyState
 from kalmanac.sac.settings import TrainingSettings
 
 
@@ -42,6 +42,8 @@ class Training(Work):
         self.replay = Replay(
             policy.learner.sizes, env.num_envs, capacity=settings.buffer_size, device=policy.device
         )
+        self._state: PolicyState | None = None  # before the first vector step
+        self._asked: Asked | None = None  # actions that are chosen and not taken
         self._attach(env, seed)
         self._captured: Captured | None = None
 
@@ -52,16 +54,27 @@ class Training(Work):
             self.replay = _with_streams(self.replay, env.num_envs)
         self._attach(env, seed)
 
-    def collect(self) -> Collected:
-        """One vector step; the first one begins the episodes."""
-        normaliser = self.policy.normaliser
+    def ask(self) -> None:
+        """Let the policy choose the next actions, unless it has; the first time, begin episodes.
+
+        On a GPU nobody waits for it before `collect`.
+        """
+        if self._asked is not None:
+            return
         if self._state is None:
             begun = self.collector.reset(self._env_seed)
-            if normaliser is not None:
-                normaliser.update(begun.observations)
-        collected = self.collector.step(self._act)
-        if normaliser is not None:
-            normaliser.update(collected.observations)
+            if self.policy.normaliser is not None:
+                self.policy.normaliser.update(begun.observations)
+            self._state = self.policy.start(self.collector.streams.num_envs)
+        shown, start = self.collector.sight, self.collector.episode_start
+        self._asked = self.policy.ask(shown, self._state, start, explore=True)
+
+    def collect(self) -> Collected:
+        """One vector step, with the actions that were asked for, or are now."""
+        self.ask()
+        collected = self.collector.take(self._chosen())
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.update(collected.observations)
         self.transitions += collected.transitions
         return collected
 
@@ -105,7 +118,7 @@ class Training(Work):
             env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
             observed=sizes.observed, action_mask=sizes.action_mask,
         )  # fmt: skip
-        self._state: PolicyState | None = None
+        self._state = self._asked = None
         self._env_seed, warm_up, drawing, looking = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
         device = self.policy.device
@@ -118,15 +131,16 @@ class Training(Work):
         env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
         return env_seed % 2**31, warm_up, drawing, looking  # some take no more bits
 
-    def _act(self, sight: Sight, episode_start: NDArray[np.bool_]) -> NDArray[Any]:
-        n = len(episode_start)
-        before = self.policy.start(n) if self._state is None else self._state
-        action, state = self.policy.act(sight, before, episode_start, explore=True)
+    def _chosen(self) -> NDArray[Any]:
+        """The actions to take, and the memory behind them."""
+        assert self._asked is not None
+        action, state = self._asked.actions(), self._asked.state
         if self.steps_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
-            action = self.actions.sample(self._warm_up, n, sight.action_mask)
+            sight = self.collector.sight
+            action = self.actions.sample(self._warm_up, len(action), sight.action_mask)
             state = self.policy.instead(action, state)
-        self._state = state
+        self._state, self._asked = state, None
         return action
 
     def _draw(self, generator: torch.Generator) -> Batch:
@@ -147,8 +161,13 @@ class Training(Work):
         """All but the replay and the learner, as arrays and plain data.
 
         "episodes" is None before the first step, and False where the environment cannot tell its
-        state: those under way are then lost.
+        state: those under way are then lost. Actions that are chosen and not taken are no state.
         """
+        if self._asked is not None:
+            raise ValueError(
+                "checkpoint: got one between the choice of actions and their step, expected one "
+                "after a step, as in `on_step`"
+            )
         episodes: dict[str, Any] | bool | None = None
         if self._state is not None:
             under_way = self.collector.state_dict()

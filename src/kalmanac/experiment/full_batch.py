@@ -1,0 +1,34 @@
+"""The largest batch of a run, of zeros: to time an update with it, or to see what it takes."""
+
+import torch
+
+from kalmanac.experiment.building import horizon
+from kalmanac.experiment.description import Experiment
+from kalmanac.replay import Batch, Sizes
+
+
+def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
+    """A batch in which every window has its full length, as far as an episode can be so long."""
+    rows, steps = experiment.batch_size, experiment.context_length + experiment.burn_in
+    steps = min(steps, horizon(experiment) or steps)
+    valid = torch.ones(rows, steps, dtype=torch.bool, device=device)
+    first = torch.zeros(rows, steps + 1, dtype=torch.bool, device=device)
+    first[:, 0] = True
+
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(rows, *shape, device=device)
+
+    return Batch(
+        observation=zeros(steps + 1, sizes.observation),
+        previous_action=zeros(steps + 1, sizes.action),
+        action=zeros(steps, sizes.action),
+        reward=zeros(steps),
+        terminated=~valid,
+        valid=valid,
+        lengths=torch.full((rows,), steps + 1, device=device),
+        reset=first if device.type == "cpu" else None,  # as packed rows have it
+        privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
+        observed=torch.ones_like(first) if sizes.observed else None,
+        pixels=zeros(steps + 1, sizes.pixels).to(torch.uint8) if sizes.images else None,
+        action_mask=zeros(steps + 1, sizes.action) == 0 if sizes.action_mask else None,
+    )

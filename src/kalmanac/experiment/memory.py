@@ -1,0 +1,70 @@
+"""The memory of this process: what it holds now, and what it can still get."""
+
+import gc
+import os
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def held_bytes() -> int:
+    """Memory of the host that the process holds now, not the most that it ever held.
+
+    The kernel's own maximum also counts what came before the run in the same process, and what a
+    parent held before it became this one. Where nobody tells the present, it must do.
+    """
+    try:
+        pages = int((PROC / "self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def held_on_devices() -> int | None:
+    """What the process has taken from its GPUs now, caches and graphs included; None: it has none.
+
+    The driver's own part, some hundred megabytes, is not in it.
+    """
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return None
+    return sum(torch.cuda.memory_reserved(i) for i in range(torch.cuda.device_count()))
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that the process can still get on the device; None where nobody tells."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    told = [x for x in (_of_machine(), _of_group()) if x is not None]
+    return min(told, default=None)
+
+
+def release() -> None:
+    """Give back what nobody holds any more, to the devices, too."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _of_machine() -> int | None:
+    """What Linux calls available."""
+    try:
+        lines = (PROC / "meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in fields else None
+
+
+def _of_group() -> int | None:
+    """What a container may still take."""
+    try:
+        most, now = ((CGROUP / f"memory.{x}").read_text().strip() for x in ("max", "current"))
+    except OSError:
+        return None
+    return None if most == "max" else max(0, int(most) - int(now))

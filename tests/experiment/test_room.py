@@ -1,0 +1,183 @@
+"""A run that does not fit says so before it starts, and with what it would."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from kalmanac.experiment import (
+    NoRoomError,
+    check_room,
+    make_model,
+    run,
+    run_together,
+    training_environment,
+)
+from kalmanac.experiment import memory as memory_module
+from kalmanac.experiment import room as module
+from kalmanac.experiment.memory import free_bytes, held_bytes, held_on_devices
+from kalmanac.experiment.room import needed, update_bytes
+from kalmanac.replay import Replay, Sizes, bytes_needed
+from kalmanac.runlog import read_timing
+from kalmanac.train import main
+from tests.experiment.tiny import TINY
+
+LONG = TINY.changed({"total_steps": 10**6})
+PIXELS = LONG.changed(
+    {
+        "env": "tests.envs.kinds:Everything",
+        "env_settings": {},
+        "evaluations": ("in",),
+        "image_channels": (2,),
+        "image_features": 3,
+    }
+)
+CPU = torch.device("cpu")
+
+
+def learner(experiment):
+    return make_model(experiment, training_environment(experiment), "cpu").learner
+
+
+def proposed(error, flag):
+    found = re.search(rf"--{flag} (\d+)", str(error))
+    return None if found is None else int(found[1])
+
+
+@pytest.mark.parametrize("experiment", [LONG, PIXELS], ids=["numbers", "pixels"])
+@pytest.mark.parametrize("runs", [1, 5])
+def test_what_is_proposed_fits_and_a_little_more_does_not(experiment, runs):
+    agent = learner(experiment)
+    need = needed(experiment, agent)
+    check_room(experiment, agent, runs, free=1.06 * runs * need.total)
+    free = 0.5 * runs * need.total
+    with pytest.raises(NoRoomError, match=r"memory: got a run that needs .* GB.*on cpu") as told:
+        check_room(experiment, agent, runs, free=free)
+    size, seeds = proposed(told.value, "buffer-size"), proposed(told.value, "seeds")
+    assert size > 10_000
+    assert seeds == (None if runs == 1 else 2)
+    smaller = experiment.changed({"buffer_size": size})
+    check_room(smaller, agent, runs, free=free)
+    with pytest.raises(NoRoomError):
+        check_room(experiment.changed({"buffer_size": int(1.3 * size)}), agent, runs, free=free)
+    if seeds:
+        check_room(experiment, agent, seeds, free=free)
+        with pytest.raises(NoRoomError):
+            check_room(experiment, agent, seeds + 1, free=free)
+
+
+def test_images_take_their_room():
+    numbers, pixels = (needed(one, learner(one)) for one in (LONG, PIXELS))
+    assert pixels.replay > 5 * numbers.replay
+    assert pixels.update > numbers.update
+
+
+def test_where_an_update_does_not_fit_batches_must_be_smaller():
+    wide = TINY.changed({"batch_size": 10_000})
+    agent, free = learner(wide), 5e6
+    with pytest.raises(NoRoomError, match=r"GB on cpu; --batch-size \d+ would fit$") as told:
+        check_room(wide, agent, free=free)
+    rows = proposed(told.value, "batch-size")
+    check_room(wide.changed({"batch_size": rows}), agent, free=free)
+    with pytest.raises(NoRoomError):
+        check_room(wide.changed({"batch_size": int(1.2 * rows)}), agent, free=free)
+    with pytest.raises(NoRoomError, match=r"; no smaller replay or batch alone would$"):
+        check_room(wide, agent, free=1_000.0)
+    endless = TINY.changed({"context_length": 10**12, "env_settings": {"horizon": 10**12}})
+    with pytest.raises(NoRoomError, match="got windows of which 4 do not fit on cpu"):
+        check_room(endless, agent)
+
+
+def test_an_update_needs_what_its_batch_says():
+    agent = learner(TINY)
+    small, wide = (update_bytes(TINY.changed({"batch_size": n}), agent) for n in (8, 80))
+    assert 5 * small < wide < 12 * small
+
+
+def test_nothing_of_the_learner_changes():
+    agent = learner(LONG)
+    before = agent.state_dict()
+    needed(LONG, agent)
+    for name, x in agent.state_dict().items():
+        assert torch.equal(x, before[name]), name
+
+
+@pytest.mark.parametrize("capacity", [None, 600])
+@pytest.mark.parametrize("reserved", [False, True])
+def test_a_replay_holds_what_was_foretold(capacity, reserved):
+    sizes = Sizes(3, 2, False, images=((1, 8, 8),), observed=True)
+    replay, steps = Replay(sizes, 4, capacity=capacity), 2_000
+    if reserved:
+        replay.reserve(steps)
+    at = np.arange(4)
+
+    def seen():
+        pixels = np.zeros((4, 64), np.uint8)
+        return {"observation": np.zeros((4, 3)), "observed": at >= 0, "pixels": pixels}
+
+    replay.begin(at, **seen())
+    for _ in range(steps // 4):
+        replay.add(at, np.zeros((4, 2)), np.zeros(4), at < 0, at < 0, **seen())
+    held = sum(x.nbytes for x in replay._storage.fields.values())
+    told = bytes_needed(sizes, 4, steps, capacity=capacity, reserved=reserved)
+    assert told == held + 24 * (capacity or steps)
+
+
+def test_no_folder_is_made_for_runs_that_do_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "free_bytes", lambda device: 2 * 10**6)
+    for start in (
+        lambda: run(LONG, tmp_path / "a", events=False),
+        lambda: run_together([LONG, LONG.changed({"seed": 1})], [tmp_path / "b", tmp_path / "c"]),
+    ):
+        with pytest.raises(NoRoomError, match="--buffer-size"):
+            start()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_says_it_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "free_bytes", lambda device: 400 * 10**6)
+    words = f"best-arm --steps 9000000 --seeds 3 --device cpu --folder {tmp_path / 'a'}"
+    assert main(words.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("kalmanac train: memory: got a run that needs")
+    assert "for each of 3 seeds" in printed.err
+    assert not (tmp_path / "a").exists()
+
+
+def test_memory_is_what_is_held_now():
+    before = held_bytes()
+    block = np.ones(40_000_000)
+    assert 0.3e9 < held_bytes() - before < 0.4e9
+    del block
+    assert held_bytes() - before < 0.1e9
+
+
+def test_a_container_s_limit_counts(tmp_path, monkeypatch):
+    assert free_bytes(CPU) > 10**8
+    monkeypatch.setattr(memory_module, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+    assert free_bytes(CPU) == 3000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_bytes(CPU) > 10**8
+    monkeypatch.setattr(memory_module, "PROC", tmp_path)
+    assert free_bytes(CPU) is None
+    assert held_bytes() > 10**7
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_was_foretold_is_what_is_taken(tmp_path):
+    changes = {"total_steps": 40_000, "batch_size": 256, "eval_every": 40_000, "log_every": 10_000}
+    experiment = TINY.changed(changes | {"encoder": "vssm+kf", "context_length": 64})
+    agent = make_model(experiment, training_environment(experiment), "cuda").learner
+    told = needed(experiment, agent).total
+    before = held_on_devices()
+    run(experiment, tmp_path / "a", events=False, device="cuda")
+    taken = held_on_devices() - before
+    assert taken < 1.5 * told
+    assert told < 3 * taken + 256e6
+    assert read_timing(tmp_path / "a")[-1]["time/device_memory_gb"] < 4
+    with pytest.raises(NoRoomError, match="on cuda"):
+        check_room(experiment, agent, free=told / 2)

@@ -1,0 +1,98 @@
+"""Evaluations on the device find what evaluations in the environments find."""
+
+import numpy as np
+import pytest
+import torch
+
+from kalmanac.encoders import ENCODERS
+from kalmanac.envs import BestArmVector, make_vector
+from kalmanac.envs.best_arm_rules import Rules
+from kalmanac.rollout import evaluate_policy
+from kalmanac.sac import RecurrentSAC
+from kalmanac.sac import bandit_evaluation as module
+from kalmanac.sac.bandit_evaluation import BanditEvaluation
+from tests.rollout.fed import drawn, fed
+from tests.sac.small import small
+
+HOW = {"cost": 0.05, "horizon": 60, "sigma": (0.5, 2.0)}
+
+
+def trained(encoder: str, *, privileged: bool = False, **settings) -> RecurrentSAC:
+    """An agent that likes to ask, so that episodes have different lengths."""
+    env = make_vector("best-arm", 4, privileged=privileged, **HOW)
+    model = small(encoder, env, update_to_data=0.5, seed=6, **settings).learn(120)
+    last = model.learner.actor.head.layers[-1]
+    with torch.no_grad():
+        last.weight.normal_(generator=torch.Generator().manual_seed(0))
+        last.bias.copy_(torch.tensor([0.3 if privileged else 1.0, 0.0, 0.0]))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("encoder", "settings"),
+    [
+        ("vssm+kf", {"normalize_observations": True}),
+        ("gru", {}),
+        ("memoryless", {"privileged": True}),
+    ],
+)
+def test_given_the_same_draws_they_are_the_same(encoder, settings):
+    model, n = trained(encoder, **settings), 30
+    privileged = settings.get("privileged", False)
+    found = []
+    for seed in range(2):
+        env = fed(drawn(n, 61, seed), privileged=privileged, **HOW)
+        found.append(evaluate_policy(model, env, n))
+    rules = [Rules(**HOW)] * 2
+    on_device = BanditEvaluation(model.policy, rules, n, privileged=privileged)
+    for truth, played in zip(found, on_device([drawn(n, 61, 0), drawn(n, 61, 1)]), strict=True):
+        np.testing.assert_array_equal(played.episodes.returns, truth.returns)
+        np.testing.assert_array_equal(played.episodes.lengths, truth.lengths)
+        np.testing.assert_array_equal(played.episodes.wins, truth.wins)
+        assert len(set(truth.lengths)) > 1
+        assert (played.last_actions[truth.wins] > 0).all()
+
+
+def test_generators_decide_the_episodes_whatever_the_number_of_steps_at_a_time(monkeypatch):
+    model = trained("vssm+kf")
+
+    def returns(seed):
+        evaluation = BanditEvaluation(model.policy, [Rules(**HOW)], 40)
+        return evaluation([np.random.default_rng(seed)])[0].episodes.returns.tolist()
+
+    first = returns(1)
+    monkeypatch.setattr(module, "STEPS", 7)
+    assert returns(1) == first
+    assert returns(2) != first
+
+
+def test_it_leaves_the_training_alone():
+    looked, own = trained("vssm+kf"), trained("vssm+kf")
+    BanditEvaluation(looked.policy, [Rules(**HOW)], 10)([np.random.default_rng(0)])
+    looked.learn(20)
+    own.learn(20)
+    for name, x in own.learner.state_dict().items():
+        assert x.equal(looked.learner.state_dict()[name]), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", list(ENCODERS))
+def test_on_a_gpu_a_graph_finds_what_eager_steps_find(encoder):
+    env = BestArmVector(4, **HOW)
+    model = small(encoder, env, seed=6, device="cuda", normalize_observations=True).learn(60)
+    rules = [Rules(**HOW), Rules(cost=0.05, horizon=60, sigma=(2.0, 3.0))]
+    graph, eager = (BanditEvaluation(model.policy, rules, 50) for _ in range(2))
+    eager._some_steps = eager._play
+    for number in range(4):  # the first calls are eager in any case
+        seeds = [2 * number, 2 * number + 1]
+        found, truth = (
+            one([np.random.default_rng(seed) for seed in seeds]) for one in (graph, eager)
+        )
+        for x, y in zip(found, truth, strict=True):
+            np.testing.assert_array_equal(x.episodes.lengths, y.episodes.lengths)
+            np.testing.assert_allclose(x.episodes.returns, y.episodes.returns)
+    assert not graph._some_steps.failed
+    assert graph._some_steps._recording is not None
+    model.learn(40)  # a graph plays with the weights as they are
+    found, truth = (one([np.random.default_rng(i) for i in (0, 1)]) for one in (graph, eager))
+    np.testing.assert_array_equal(found[0].episodes.lengths, truth[0].episodes.lengths)
