@@ -10,6 +10,7 @@ PyTorch, one optimiser each.
 import statistics
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,16 @@ from torch.profiler import ProfilerActivity, profile
 
 from experience import filled
 from kalmanac.agent import Learner, Metrics
-from kalmanac.agent.capture import WARM_UP, Captured, Work
+from kalmanac.agent.capture import WARM_UP, Captured, Work, eagerly
 from kalmanac.replay import Replay
 from plain_sac import PlainSAC
 from report import print_table
 
 NOTES = (
     "an update draws its batch too; full windows; TF32 matrix products unless said otherwise",
-    "busy: time in kernels by the time from the first to the last, one seed, from the profiler",
-    "agreement: largest difference of any parameter after 100 updates, graph against eager, both "
-    "in float32, by the largest parameter",
+    "busy: the share of an update's time that kernels run, one seed; their time is the profiler's",
+    "agreement: largest difference of any parameter after 100 updates, graph against eager, by the "
+    "largest parameter; with TF32 products, as in training, and in float32",
 )
 
 
@@ -70,7 +71,8 @@ def measure(
     rows = []
     for name in names:
         eager = work(name)
-        row: dict[str, Any] = {"name": name, "eager": rate(eager.run, seconds), "seeds": {}}
+        row: dict[str, Any] = {"name": name, "eager": rate(partial(eagerly, eager), seconds)}
+        row["seeds"] = {}
         for n in seeds:
             together = Captured([work(name) for _ in range(n)], device)
             for _ in range(WARM_UP + 1):
@@ -80,8 +82,10 @@ def measure(
                 continue
             row["seeds"][n] = n * rate(together, seconds)
             if n == 1:
-                row |= looked_at(together)
-        row["agreement"] = agreement(work(name), work(name), device)
+                row |= looked_at(together, 60 if name == "vssm+kf" else 8)
+                row["busy"] = row["microseconds_in_kernels"] * 1e-6 * row["seeds"][n]
+        row["agreement"] = agreement(work(name), work(name), device, tf32=True)
+        row["agreement_float32"] = agreement(work(name), work(name), device, tf32=False)
         rows.append(row)
         _print_row(task.name, row)
     plain = PlainSAC(task.sizes, task.critic_hidden, device)
@@ -114,7 +118,7 @@ def rate(run: Callable[[], object], seconds: float) -> float:
     return statistics.median(found)
 
 
-def looked_at(run: Callable[[], object]) -> dict[str, Any]:
+def looked_at(run: Callable[[], object], most: int) -> dict[str, Any]:
     """Kernels of a run, the time in them, and the kernels that take most of it."""
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(5):
@@ -127,16 +131,16 @@ def looked_at(run: Callable[[], object]) -> dict[str, Any]:
     return {
         "kernels": round(sum(count for _, count, _ in spent)),
         "microseconds_in_kernels": sum(us for us, _, _ in spent),
-        "longest": [[round(us, 1), round(n, 1), name[:120]] for us, n, name in spent[:60]],
+        "longest": [[round(us, 1), round(n, 1), name[:120]] for us, n, name in spent[:most]],
     }
 
 
-def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device) -> float:
+def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device, *, tf32: bool) -> float:
     """How far 100 updates by graph lead from 100 eager ones."""
-    eager.tf32 = other.tf32 = False
+    eager.tf32 = other.tf32 = tf32
     together = Captured([other], device)
     for _ in range(100):
-        eager.run()
+        eagerly(eager)
         together()
     a, b = eager.learner.optimiser.values, other.learner.optimiser.values
     return ((a - b).abs().max() / a.abs().max()).item()
@@ -144,7 +148,9 @@ def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device) -> f
 
 def _print_row(task: str, row: dict[str, Any]) -> None:
     seeds = {n: "failed" if x is None else f"{x:,.0f}" for n, x in row["seeds"].items()}
-    head = ["", "eager", *(f"{n} in a graph" for n in seeds), "kernels", "µs in them", "agreement"]
+    head = ["", "eager", *(f"{n} in a graph" for n in seeds)]
+    head += ["kernels", "µs in them", "busy", "agreement"]
     cells = [f"{task}, {row['name']}", f"{row['eager']:,.0f}", *seeds.values()]
     cells += [str(row.get("kernels", "")), f"{row.get('microseconds_in_kernels', 0):,.0f}"]
+    cells.append(f"{row.get('busy', 0):.0%}")
     print_table(head, [[*cells, f"{row['agreement']:.1e}"]])

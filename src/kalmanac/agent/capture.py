@@ -97,7 +97,7 @@ class Captured:
         if places != self._places:
             self._places, self._recording = places, None
         if self.failed:
-            return [_eagerly(work) for work in self.branches]
+            return [eagerly(work) for work in self.branches]
         if self._warmed < WARM_UP:
             self._warmed += 1
             with self._beside():
@@ -111,7 +111,7 @@ class Captured:
                 self.failed = True
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
-                return [_eagerly(work) for work in self.branches]
+                return [eagerly(work) for work in self.branches]
         graph, names, numbers = self._recording
         graph.replay()
         return [
@@ -135,7 +135,7 @@ class Captured:
             if side is not self._main:
                 side.wait_stream(self._main)
             with torch.cuda.stream(side):
-                found.append(_eagerly(work))
+                found.append(eagerly(work))
         for side in self._sides:
             if side is not self._main:
                 self._main.wait_stream(side)
@@ -152,7 +152,7 @@ class Captured:
         return Recording(graph, [list(metrics) for metrics in found], numbers)
 
 
-def _eagerly(work: Work) -> Metrics:
+def eagerly(work: Work) -> Metrics:
     """Run it with the matrix products that it asks for."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = work.tf32
