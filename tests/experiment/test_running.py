@@ -115,7 +115,8 @@ def test_a_run_logs_training_evaluation_and_diagnostics(finished):
     assert trained["train/updates"] == 40
     (first, *_) = read_timing(finished[0])
     assert first.keys() == {
-        "step", "time/elapsed", "time/fps", "time/updates_per_second", "time/memory_gb"
+        "step", "time/elapsed", "time/evaluating", "time/fps", "time/updates_per_second",
+        "time/memory_gb",
     }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class Recorder(Callback):
         self._evaluations = 0  # the last one's number
         self._next_row = experiment.log_every
         self._began = self._row_began = time.perf_counter()
+        self._evaluating = 0.0
         self._seconds = (0.0, 0.0)  # that the run and its next row had taken in earlier starts
         self._row_step = 0
 
@@ -90,7 +91,9 @@ class Recorder(Callback):
             due = evaluations_due(every, step)
             if due > self._evaluations and self.sound(model):
                 self._evaluations = due
+                began = time.perf_counter()
                 values |= self._evaluation(model)
+                self._evaluating += time.perf_counter() - began
         finally:  # an evaluation that is interrupted takes no row with it
             if values:
                 self.folder.log(step, values)
@@ -131,6 +134,7 @@ class Recorder(Callback):
             "returns": [episode.total_reward for episode in self._episodes],
             "lengths": [episode.length for episode in self._episodes],
             "seconds": (now - self._began, now - self._row_began),
+            "evaluating": self._evaluating,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -142,6 +146,7 @@ class Recorder(Callback):
             for reward, length in zip(state["returns"], state["lengths"], strict=True)
         ]
         self._seconds = state["seconds"]
+        self._evaluating = state.get("evaluating", 0.0)
 
     def close(self) -> None:
         """Close the evaluation environments; those that may hang are not waited for."""
@@ -211,6 +216,7 @@ class Recorder(Callback):
             step,
             {
                 "time/elapsed": now - self._began,
+                "time/evaluating": self._evaluating,  # of it, by this run
                 "time/fps": (step - self._row_step) / seconds,
                 "time/updates_per_second": since / seconds,
                 "time/memory_gb": held_bytes() / 1e9,  # of all runs in this process
