@@ -53,8 +53,7 @@ def stream_numbers(streams: Values, count: int) -> Indices:
     if numbers.min() < 0 or numbers.max() >= count:
         wrong = numbers[(numbers < 0) | (numbers >= count)][0]
         raise ValueError(f"streams: got {wrong}, expected 0 to {count - 1}")
-    times = np.bincount(numbers)
-    if times.max() > 1:
+    if (times := np.bincount(numbers)).max() > 1:
         twice = times.argmax()
         raise ValueError(f"streams: got {twice} more than once, expected different streams")
     return numbers

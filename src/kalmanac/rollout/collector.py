@@ -84,13 +84,15 @@ class Collector:
                 )
                 landed = sight.replaced(rows, last)
             stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-            after, first = landed.at(stepped), sight.at(begun) if len(begun) else None
+            after, first = landed, sight.at(begun) if len(begun) else None
+            done: tuple[NDArray[Any], ...] = (
+                action, arrival.reward, arrival.terminated, arrival.truncated
+            )  # fmt: skip
+            if len(stepped) < len(action):
+                after, done = landed.at(stepped), tuple(x[stepped] for x in done)
             if self.replay is not None:
                 if len(stepped):
-                    self.replay.add(
-                        stepped, action[stepped], arrival.reward[stepped],
-                        arrival.terminated[stepped], arrival.truncated[stepped], **after.given(),
-                    )  # fmt: skip
+                    self.replay.add(stepped, *done, **after.given())
                 if first is not None:
                     self.replay.begin(begun, **first.given())
         self.sight, self.episode_start = sight, arrival.begun

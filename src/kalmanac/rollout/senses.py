@@ -32,7 +32,7 @@ class Sight(NamedTuple):
 
     def given(self) -> dict[str, NDArray[Any]]:
         """The parts that are there, by name."""
-        return {name: x for name, x in self._asdict().items() if x is not None}
+        return {name: x for name, x in zip(self._fields, self, strict=True) if x is not None}
 
     def at(self, rows: Rows) -> "Sight":
         """The environments `rows` (k,) alone."""

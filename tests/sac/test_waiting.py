@@ -1,0 +1,30 @@
+"""On a GPU, a vector step and its updates make the host wait for actions, and for nothing else."""
+
+import pytest
+import torch
+
+from kalmanac.envs import BestArmVector
+from kalmanac.sac import Lockstep
+from tests.sac.small import small
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_once_recorded_nothing_waits_for_the_device(overlap: bool, normalize: bool) -> None:
+    how = {"device": "cuda", "overlap": overlap, "normalize_observations": normalize}
+    models = [small("vssm+kf", BestArmVector(8, horizon=20), seed=i, **how) for i in range(2)]
+    lockstep = Lockstep([model.loop(2_000) for model in models])
+    lockstep._under_way = [0, 1]
+    for _ in range(20):  # the warm-up, and all graphs
+        lockstep._step()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")  # waiting for an event is no error
+    try:
+        for _ in range(20):
+            lockstep._step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert not lockstep.failures
+    assert all(model.num_timesteps == 320 for model in models)
