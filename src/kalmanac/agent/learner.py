@@ -13,7 +13,7 @@ from kalmanac.agent.networks import Actor, Critic, read_history
 from kalmanac.agent.optimiser import Adam, side_by_side
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.snapshot import load_generator, split_prefixes
-from kalmanac.encoders import State
+from kalmanac.encoders import State, draw_dropout_from
 from kalmanac.replay import Batch, Sizes
 
 Metrics = dict[str, Tensor]
@@ -27,7 +27,7 @@ class Learner:
     depends on data.
 
     `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
-    the reparameterisation noise of updates. The global generator is left alone.
+    the reparameterisation noise of updates, and their dropout. The global generator is left alone.
     """
 
     def __init__(
@@ -51,6 +51,8 @@ class Learner:
         self.acting = Generator(self.device).manual_seed(drawn[1])
         self.learning = Generator(self.device).manual_seed(drawn[2])
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        for module in (self.actor, self.critic, self.target):
+            draw_dropout_from(self.learning, module)
 
         self.learns_temperature = settings.ent_coef == "auto"
         self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)

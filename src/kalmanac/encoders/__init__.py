@@ -1,5 +1,6 @@
 """History encoders: causal maps from embeddings h (B, T, E) to representations z (B, T, E)."""
 
+from kalmanac.encoders.dropout import Dropout, draw_dropout_from
 from kalmanac.encoders.encoder import HistoryEncoder, State
 from kalmanac.encoders.kalman import Beliefs, KalmanLayer
 from kalmanac.encoders.kalman_block import KalmanBlock
@@ -16,6 +17,7 @@ from kalmanac.encoders.transformer import TransformerEncoder
 __all__ = [
     "ENCODERS",
     "Beliefs",
+    "Dropout",
     "GRUEncoder",
     "HistoryEncoder",
     "KalmanBlock",
@@ -29,6 +31,7 @@ __all__ = [
     "Stack",
     "State",
     "TransformerEncoder",
+    "draw_dropout_from",
     "encoder_settings",
     "make_encoder",
 ]
