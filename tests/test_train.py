@@ -9,7 +9,7 @@ import pytest
 
 import kalmanac.train as verb
 from kalmanac.cli import main
-from kalmanac.experiment import Experiment
+from kalmanac.experiment import Experiment, run
 from kalmanac.runlog import read_experiment, read_metrics, read_summary
 from kalmanac.sac import RecurrentSAC
 from kalmanac.train import default_folder, read_call
@@ -179,6 +179,21 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(tmp_path, capsys):
     )
     assert "WorkerError" not in told
     assert read_summary(folder)["status"] == "failed"
+
+
+def test_a_resumed_run_waits_for_its_workers_as_long_as_asked(tmp_path, capsys):
+    folder, hang = tmp_path / "a", tmp_path / "hang"
+    experiment = Experiment(
+        env="tests.envs.faulty:Faulty", env_settings={"fault": str(hang)}, encoder="memoryless",
+        num_envs=2, total_steps=1000, learning_starts=1000, eval_episodes=1,
+    )  # fmt: skip
+    steps = iter(range(5))
+    run(experiment, folder, events=False, device="cpu", stop=lambda: next(steps, None) is None)
+    hang.touch()
+    options = "--no-progress --no-tensorboard --device cpu --workers 2 --worker-timeout 1.5"
+    assert call(f"resume {folder} {options}") == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "environment 0, 1: did not answer within 1.5 s while it was made" in told
 
 
 def test_any_gymnasium_environment_can_be_trained_in(tmp_path):

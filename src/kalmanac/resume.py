@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gymnasium
 
+from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment import (
     Experiment,
     Outcome,
@@ -19,6 +20,7 @@ from kalmanac.experiment import (
     resume_together,
     tell,
 )
+from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import read_experiment, refuse_in_use, resumable
 
 
@@ -43,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
     ) as error:  # fmt: skip
         print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except EnvironmentFailedError as error:
+        print(f"kalmanac resume: {error}", file=sys.stderr)
+        return 1
     return tell("resume", outcomes, experiments, stop)
 
 
@@ -67,6 +72,7 @@ def _go_on(
         "checkpoint_every": options.checkpoint_every,
         "stop": stop,
         "workers": options.workers,
+        "worker_timeout": options.worker_timeout,
     }
     if len(options.run) > 1:
         return resume_together(options.run, **how)
@@ -95,6 +101,10 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--workers", type=lambda word: word if word == "auto" else int(word), default=0,
         help="training environments that step at once in processes of their own; auto decides",
+    )  # fmt: skip
+    parser.add_argument(
+        "--worker-timeout", type=float, default=TIMEOUT, metavar="SECONDS",
+        help="until an environment that does not answer counts as hanging",
     )  # fmt: skip
     parser.add_argument("--no-tensorboard", dest="tensorboard", action="store_false")
     parser.add_argument("--no-progress", dest="progress", action="store_false")

@@ -1,5 +1,6 @@
 """Updates: who moves whom, repeatability, resuming, and what is logged."""
 
+import copy
 import math
 import platform
 import subprocess
@@ -270,6 +271,36 @@ def test_dropout_works_in_updates_only() -> None:
     assert torch.equal(first, second)
 
 
+def test_the_seed_decides_what_is_dropped() -> None:
+    settings = {"dropout": 0.5, "feedforward": 8}
+    made = {}
+    for disturbance in (1, 2):
+        torch.manual_seed(disturbance)
+        one = learner(CONTINUOUS, "transformer", encoder_settings=settings)
+        before = torch.get_rng_state()
+        for _ in range(3):
+            one.update(batch(CONTINUOUS))
+        assert torch.equal(torch.get_rng_state(), before)
+        made[disturbance] = one
+    same(made[1], made[2])
+    twin = copy.deepcopy(made[1])  # goes on with the same draws, from a generator of its own
+    for one in (made[1], twin):
+        one.update(batch(CONTINUOUS))
+    same(made[1], twin)
+    undropped = learner(CONTINUOUS, "transformer", encoder_settings={"feedforward": 8})
+    undropped.update(batch(CONTINUOUS))
+    first = learner(CONTINUOUS, "transformer", encoder_settings=settings)
+    first.update(batch(CONTINUOUS))
+    assert not torch.equal(*(x.actor.state_dict()[WIDEN] for x in (undropped, first)))
+
+
+def same(one: Learner, other: Learner) -> None:
+    theirs = other.state_dict()
+    for name, x in one.state_dict().items():
+        assert torch.equal(x, theirs[name]), name
+
+
+WIDEN = "network.encoder.blocks.0.widen.weight"
 FAULTS = """
 import resource, torch
 from kalmanac.agent.learner import keep_freed_memory

@@ -1,8 +1,10 @@
 """An environment that dies, hangs or raises; apart, so that its processes import little."""
 
+import multiprocessing
 import os
 import signal
 import time
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -10,13 +12,21 @@ from gymnasium import spaces
 
 
 class Faulty(gymnasium.Env):
-    """In its third step does what it was made for, if its seed is odd."""
+    """In its third step does what it was made for, if its seed is odd; or as it is being made.
+
+    Where `fault` names a file that is there, its process hangs as it makes it.
+    """
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Box(-1, 1, (1,), np.float32)
 
     def __init__(self, fault="none"):
         self.fault = fault
+        if multiprocessing.parent_process() is not None:
+            if fault == "dies at once":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if Path(fault).exists():
+                time.sleep(600)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

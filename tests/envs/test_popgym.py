@@ -1,9 +1,13 @@
 """The adapter gives what popgym gives: one-hot readings, flat actions, the hidden state."""
 
+import contextlib
+import copy
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 
 from kalmanac.envs import POPGym, make_vector
 from kalmanac.envs.one_hot import one_hot
@@ -50,6 +54,84 @@ def test_episodes_are_those_of_popgym(task):
     assert longest <= HORIZONS[task]
     if not task.startswith(("MineSweeper", "NoisyPositionOnlyCartPole")):  # these can be lost early
         assert longest == HORIZONS[task]
+
+
+@pytest.mark.parametrize("task", HORIZONS)
+def test_the_same_numbers_are_drawn_for_every_seed(task):
+    import popgym.envs
+
+    env, truth = POPGym(task, truth=False, copy=False), getattr(popgym.envs, task)()
+    env.action_space.seed(0)
+    for seed in range(12):
+        observation, _ = env.reset(seed=seed)
+        expected, _ = truth.reset(seed=seed)
+        for step in range(60):
+            np.testing.assert_array_equal(observation, flat(truth.observation_space, expected))
+            action = env.action_space.sample()
+            observation, reward, terminated, truncated, _ = env.step(action)
+            expected, own, *ends, _ = truth.step(own_action(truth, action))
+            assert (reward, terminated, truncated) == (np.float32(own), *ends), (seed, step)
+            if terminated or truncated:
+                observation, _ = env.reset()
+                expected, _ = truth.reset()
+        now, then = (e.np_random.bit_generator.state for e in (env._task, truth))
+        assert now == then
+
+
+@pytest.mark.parametrize("task", HORIZONS)
+@pytest.mark.parametrize("truth", [False, True])
+def test_nobody_can_change_what_others_see(task, truth):
+    """Rows of a table are read-only, in a copied environment too; all others are new."""
+    first = POPGym(task, truth, copy=False)
+    for game in (first, copy.deepcopy(first)):
+        untouched = POPGym(task, truth)
+        game.action_space.seed(0)
+        now, expected = game.reset(seed=3), untouched.reset(seed=3)
+        for _ in range(60):
+            assert data_equivalence(now, expected, exact=True)
+            for row in (now[0], *now[-1].values()):
+                with contextlib.suppress(ValueError):  # read-only
+                    row[:] = 7.0
+            now[-1]["written"] = 1
+            if len(now) == 5 and (now[2] or now[3]):
+                now, expected = game.reset(), untouched.reset()
+            else:
+                action = game.action_space.sample()
+                now, expected = game.step(action), untouched.step(action)
+
+
+@pytest.mark.parametrize("truth", [False, True])
+def test_a_copy_plays_its_own_game(truth):
+    env, other = (POPGym("MultiarmedBanditEasy", truth=truth) for _ in range(2))
+    for game in (env, other):
+        game.reset(seed=1)
+    copied = copy.deepcopy(env)
+    for _ in range(20):
+        copied.step(0)
+    for action in range(10):
+        assert data_equivalence(env.step(action), other.step(action), exact=True)
+    assert copied._task.num_steps == 20
+
+
+def test_a_vector_copies_and_a_single_environment_is_the_caller_s_own():
+    env = POPGym("RepeatFirstEasy")
+    row, info = env.reset(seed=0)
+    row[:], info["privileged"][:] = 7.0, 7.0
+    again, _ = env.reset(seed=0)
+    assert sorted(again) == [0, 0, 0, 1]
+    vector = make_vector("popgym/RepeatFirstEasy", 2)
+    assert not vector.envs[0]._copy
+    first, _ = vector.reset(seed=0)
+    first[:] = 7.0
+    np.testing.assert_array_equal(vector.reset(seed=0)[0][0], again)
+
+
+def test_continuous_rewards_are_not_collected():
+    env = POPGym("NoisyPositionOnlyPendulumHard", truth=False)
+    env.reset(seed=0)
+    paid = {float(env.step(env.action_space.sample())[1]) for _ in range(150)}
+    assert len(paid) > 100
+    assert len(env._rewards) == 64
 
 
 def test_the_longest_game_of_mines_has_fifteen_steps():
@@ -104,10 +186,10 @@ def test_misuse_is_refused():
     ],
 )
 def test_one_hot_is_gymnasium_s_flattening(space):
-    box, encode = one_hot(space)
+    box, rows = one_hot(space)
     space.seed(0)
     for _ in range(20):
         value = space.sample()
-        row = encode(value)
+        row = rows[value]
         assert row in box
         np.testing.assert_array_equal(row, flat(space, value))

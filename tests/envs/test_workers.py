@@ -1,5 +1,6 @@
 """Environments in processes of their own: the same results, and one clear line when one fails."""
 
+import multiprocessing
 import os
 
 import numpy as np
@@ -85,7 +86,8 @@ def test_a_training_leaves_the_same_metrics_with_and_without_workers(tmp_path):
     ],
 )
 def test_a_failing_worker_is_named_and_all_of_them_end(fault, told):
-    env = make_vector("tests.envs.faulty:Faulty", 2, workers=2, timeout=2.0, fault=fault)
+    env = make_vector("tests.envs.faulty:Faulty", 2, workers=2, fault=fault)
+    env.timeout = 2.0  # from now on: a process may take its time to start
     processes = env._async.processes
     _, infos = env.reset(seed=10)
     assert os.getpid() not in infos["pid"]
@@ -94,6 +96,21 @@ def test_a_failing_worker_is_named_and_all_of_them_end(fault, told):
         play(env, 5)
     assert not any(process.is_alive() for process in processes)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (__file__, r"environment 0, 1: did not answer within 1 s while it was made"),
+        ("dies at once", r"its process ended with exit code .*-9.* while it was made"),
+    ],
+)
+def test_one_that_is_never_made_is_not_waited_for_for_ever(fault, told):
+    before = set(multiprocessing.active_children())
+    seconds = 1.0 if fault == __file__ else 60.0
+    with pytest.raises(WorkerError, match=told):
+        make_vector("tests.envs.faulty:Faulty", 2, workers=2, timeout=seconds, fault=fault)
+    assert set(multiprocessing.active_children()) <= before
 
 
 @reported

@@ -6,6 +6,7 @@ several seeds, become branches of one graph and run side by side. Nothing here k
 does.
 """
 
+import gc
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -146,10 +147,23 @@ class Captured:
         for work in self.branches:
             for generator in work.generators():
                 graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=self._main):
+        with nothing_collected(), torch.cuda.graph(graph, stream=self._main):
             found = self._side_by_side()
             numbers = [torch.stack(list(metrics.values())) for metrics in found]
         return Recording(graph, [list(metrics) for metrics in found], numbers)
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Without Python's garbage collector: an old graph that it frees would spoil a recording."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def eagerly(work: Work) -> Metrics:
@@ -206,6 +220,6 @@ class Replayed:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=self._stream):
+        with nothing_collected(), torch.cuda.graph(graph, stream=self._stream):
             found = self.function(held)
         return graph, held, found

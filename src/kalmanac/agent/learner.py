@@ -13,7 +13,7 @@ from kalmanac.agent.networks import Actor, Critic, read_history
 from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.snapshot import load_generator, split_prefixes
-from kalmanac.encoders import State
+from kalmanac.encoders import State, draw_dropout_from
 from kalmanac.replay import Batch, Sizes
 
 Metrics = dict[str, Tensor]
@@ -27,7 +27,7 @@ class Learner:
     depends on data.
 
     `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
-    the reparameterisation noise of updates. The global generator is left alone.
+    the reparameterisation noise of updates, and their dropout. The global generator is left alone.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class Learner:
             raise ValueError(
                 "actor_objective: got 'cross-entropy', expected 'value' for continuous actions"
             )
-        self.settings, self.sizes, self.device = settings, sizes, torch.device(device)
+        self.settings, self.sizes = settings, sizes
+        self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         if self.device.type == "cpu":
             keep_freed_memory()
         drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
@@ -51,6 +52,8 @@ class Learner:
         self.acting = Generator(self.device).manual_seed(drawn[1])
         self.learning = Generator(self.device).manual_seed(drawn[2])
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        for module in (self.actor, self.critic, self.target):
+            draw_dropout_from(self.learning, module)
 
         self.learns_temperature = settings.ent_coef == "auto"
         self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)

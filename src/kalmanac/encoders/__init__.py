@@ -1,5 +1,6 @@
 """History encoders: causal maps from embeddings h (B, T, E) to representations z (B, T, E)."""
 
+from kalmanac.encoders.dropout import Dropout, draw_dropout_from
 from kalmanac.encoders.encoder import HistoryEncoder, State
 from kalmanac.encoders.fused_linear import FusedLinear
 from kalmanac.encoders.kalman import Beliefs, KalmanLayer
@@ -17,6 +18,7 @@ from kalmanac.encoders.transformer import TransformerEncoder
 __all__ = [
     "ENCODERS",
     "Beliefs",
+    "Dropout",
     "FusedLinear",
     "GRUEncoder",
     "HistoryEncoder",
@@ -31,6 +33,7 @@ __all__ = [
     "Stack",
     "State",
     "TransformerEncoder",
+    "draw_dropout_from",
     "encoder_settings",
     "make_encoder",
 ]

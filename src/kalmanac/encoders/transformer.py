@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kalmanac.encoders.dropout import Dropout
 from kalmanac.encoders.encoder import (
     HistoryEncoder,
     Lengths,
@@ -197,7 +198,7 @@ class Block(nn.Module):
         self.narrow = nn.Linear(feedforward, d_model)
         self.attention_norm = nn.LayerNorm(d_model)
         self.feedforward_norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         nn.init.xavier_uniform_(self.in_projection.weight)  # as nn.MultiheadAttention starts
         nn.init.zeros_(self.in_projection.bias)
         nn.init.zeros_(self.out_projection.bias)
@@ -216,12 +217,21 @@ class Block(nn.Module):
             k, v = F.linear(x, weight[width:], bias[width:]).chunk(2, -1)
         q, k, v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
         mask = None if allowed is None else allowed[:, None]
-        p = self.dropout.p if self.training else 0.0
-        seen = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=p, is_causal=mask is None)
+        if self.dropout.works:
+            seen = self._attend_to_some(q, k, v, mask)
+        else:
+            seen = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
         seen = self.out_projection(seen.transpose(1, 2).flatten(2))
         y = self.attention_norm(asking + self.dropout(seen))
         wide = self.dropout(F.relu(self.widen(y)))
         return self.feedforward_norm(y + self.dropout(self.narrow(wide)))
+
+    def _attend_to_some(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """dropout(softmax(q kᵀ / √d)) v: PyTorch's own would draw from the global generator."""
+        if mask is None:
+            mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        scores = (q @ k.transpose(2, 3) / math.sqrt(q.shape[3])).masked_fill(~mask, -math.inf)
+        return self.dropout(scores.softmax(3)) @ v
 
 
 def _last_reset(reset: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Values of any space as one row of floats: one-hot where it is discrete, as they are elsewhere."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, final
 
 import gymnasium
 import numpy as np
@@ -15,61 +15,96 @@ Leaves = Sequence[gymnasium.Space[Any]]
 _MOST_ROWS = 4096  # of a table with every value of a space
 
 
-def one_hot(space: gymnasium.Space[Any]) -> tuple[Row, Callable[[Any], Floats]]:
-    """A flat Box for the values of `space`, and the function from a value to its row.
+class Rows(Protocol):
+    """The row of each value: a plain list or dictionary where it can be, because they are fast."""
 
-    Groups stand in the order of the space. Rows may come from a table: copy them before they are
-    changed or handed out.
+    def __getitem__(self, value: Any, /) -> Floats: ...
+
+
+def one_hot(space: gymnasium.Space[Any]) -> tuple[Row, Rows]:
+    """A flat Box for the values of `space`, and the rows of these values.
+
+    Groups stand in the order of the space. Rows can be handed out and kept: each is either new, or
+    one of a table and read-only, so that nobody can change what others see.
     """
     leaves = space.spaces if isinstance(space, spaces.Tuple) else (space,)
     box, sizes = _flat_box(leaves), [n for leaf in leaves for n in _counts(leaf)]
     if all(sizes) and np.prod(sizes) <= _MOST_ROWS:
-        return box, _table(space, sizes)
+        rows = _table(sizes)
+        if isinstance(space, spaces.Discrete):
+            return box, [*rows.values()]
+        if all(isinstance(leaf, spaces.Discrete) for leaf in leaves):
+            return box, rows
+        if isinstance(space, spaces.MultiDiscrete) and space.shape == (2,):
+            return box, _Pairs(rows, sizes)
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return box, lambda value: np.asarray(value, np.float32)
-    fill = _filler(leaves)
-    return box, fill if isinstance(space, spaces.Tuple) else lambda value: fill((value,))
+        return box, _Copied()
+    return box, _Filled(leaves, isinstance(space, spaces.Tuple))
 
 
-def _table(space: gymnasium.Space[Any], sizes: Sequence[int]) -> Callable[[Any], Floats]:
-    """Looks rows up, in the container that is fastest for such a value."""
+def _table(sizes: Sequence[int]) -> dict[tuple[int, ...], Floats]:
+    """Every row there is, read-only."""
     first = np.cumsum([0, *sizes[:-1]])
-    rows: dict[tuple[int, ...], Floats] = {}
+    rows = {}
     for value in np.ndindex(*sizes):
-        rows[value] = np.zeros(sum(sizes), np.float32)
-        rows[value][first + value] = 1.0
-    if isinstance(space, spaces.Discrete):
-        return [*rows.values()].__getitem__
-    if isinstance(space, spaces.Tuple):
-        return rows.__getitem__
-    packed = {np.array(value, np.int64).tobytes(): row for value, row in rows.items()}
-    return lambda value: packed[np.asarray(value, np.int64).tobytes()]
+        row = np.zeros(sum(sizes), np.float32)
+        row[first + value] = 1.0
+        row.flags.writeable = False
+        rows[value] = row
+    return rows
 
 
-def _filler(leaves: Leaves) -> Callable[[Any], Floats]:
-    """Fills a new row, leaf by leaf."""
-    places: list[tuple[bool, Any, tuple[int, ...]]] = []  # of a Box its slice, else first places
-    end = 0
-    for leaf in leaves:
-        width = _width(leaf)
-        if isinstance(leaf, spaces.Box):
-            places.append((True, slice(end, end + width), (width,)))
-        elif isinstance(leaf, spaces.Discrete):
-            places.append((False, end, ()))
-        else:
-            places.append((False, end + np.cumsum([0, *_counts(leaf)[:-1]]), ()))
-        end += width
+@final
+class _Pairs:
+    """The rows of arrays of two numbers."""
 
-    def fill(value: Any) -> Floats:
-        row = np.zeros(end, np.float32)
-        for (boxed, place, shape), part in zip(places, value, strict=True):
+    def __init__(self, rows: Mapping[tuple[int, ...], Floats], sizes: Sequence[int]) -> None:
+        ones, others = map(range, sizes)
+        self._rows = [[rows[one, other] for other in others] for one in ones]
+
+    def __getitem__(self, value: NDArray[Any], /) -> Floats:
+        one, other = value.tolist()
+        return self._rows[one][other]
+
+
+@final
+class _Copied:
+    """Rows of numbers as they are."""
+
+    def __getitem__(self, value: NDArray[Any], /) -> Floats:
+        return np.array(value, np.float32)
+
+
+@final
+class _Filled:
+    """New rows, filled leaf by leaf."""
+
+    def __init__(self, leaves: Leaves, several: bool) -> None:
+        self._several = several
+        # of a Box its slice, else first places
+        self._places: list[tuple[bool, Any, tuple[int, ...]]] = []
+        end = 0
+        for leaf in leaves:
+            width = _width(leaf)
+            if isinstance(leaf, spaces.Box):
+                self._places.append((True, slice(end, end + width), (width,)))
+            elif isinstance(leaf, spaces.Discrete):
+                self._places.append((False, end, ()))
+            else:
+                first = end + np.cumsum([0, *_counts(leaf)[:-1]])
+                self._places.append((False, first, ()))
+            end += width
+        self._size = end
+
+    def __getitem__(self, value: Any, /) -> Floats:
+        row = np.zeros(self._size, np.float32)
+        parts = value if self._several else (value,)
+        for (boxed, place, shape), part in zip(self._places, parts, strict=True):
             if boxed:
                 row[place] = part if part.shape == shape else part.reshape(shape)
             else:
                 row[place + part] = 1.0
         return row
-
-    return fill
 
 
 def _counts(leaf: gymnasium.Space[Any]) -> list[int]:

@@ -6,18 +6,20 @@ and tells the hidden state.
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from enum import Enum
-from functools import lru_cache
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, final
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from kalmanac.envs.extras import load
 from kalmanac.envs.generators import check_names, generator
-from kalmanac.envs.one_hot import Row, one_hot
+from kalmanac.envs.one_hot import Row, Rows, one_hot
 
 Floats = NDArray[np.float32]
 
@@ -36,6 +38,7 @@ HORIZONS = {
     "RepeatPreviousEasy": 51,
     "RepeatPreviousMedium": 103,
 }
+_MOST_REWARDS = 64  # whose float32 is remembered; most tasks pay two or three numbers
 NOISE = {"NoisyPositionOnlyCartPoleHard": 0.3, "NoisyPositionOnlyPendulumHard": 0.3}
 
 
@@ -45,81 +48,145 @@ class POPGym(gymnasium.Env[Floats, Any]):
     Discrete and multi-discrete observations are one-hot, one group after another; a multi-discrete
     action is one number, counted row by row; rewards are float32. With `truth`,
     `info["privileged"]` is popgym's own `get_state()`, encoded in the same way; leaving it out
-    saves its time.
+    saves its time. Every observation is the caller's own; without `copy`, the same few one-hot rows
+    are handed out again and again, read-only, for those who copy them anyway, as all vectors do.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
 
-    def __init__(self, task: str = "RepeatPreviousEasy", truth: bool = True) -> None:
+    def __init__(
+        self, task: str = "RepeatPreviousEasy", truth: bool = True, copy: bool = True
+    ) -> None:
         tasks = load("popgym", "popgym.envs")
         kind = getattr(tasks, task, None)
         if not isinstance(kind, type) or not issubclass(kind, gymnasium.Env):
             raise ValueError(
                 f"task: got {task!r}, expected a task of popgym such as 'RepeatPreviousEasy'"
             )
-        self._task: Any = getattr(tasks, task)()
-        self.observation_space, self._row = one_hot(self._task.observation_space)
+        self._task: Any = _quick(getattr(tasks, task))()
+        self.observation_space, self._rows = one_hot(self._task.observation_space)
         self.privileged_space: Row | None = None
-        self._truth: Callable[[Any], Floats] | None = None
+        self._truth: Rows | None = None
         if truth:
             self.privileged_space, self._truth = one_hot(self._task.state_space)
+        self._copy = copy
+        if truth or copy:
+            self.step = self._careful_step  # type: ignore[method-assign]
         self.action_space, self.own_action = _actions(self._task.action_space)
-        self._reward = lru_cache(maxsize=64)(np.float32)  # most tasks pay two or three numbers
-        self._act = self._refuse  # a step is too short for asking whether an episode is running
+        self._rewards: dict[float, np.float32] = {}
+        # What steps go to; a step is too short for asking whether an episode is running.
+        self._playing = self._task
+        if self.own_action is not None:
+            self._playing = _Translated(self._task, self.own_action)
+        self._game: Any = _NoEpisode()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
         """A new episode."""
-        super().reset(seed=seed)
-        observation, _ = self._task.reset(seed=seed)
-        self._go_on(True)
-        return self._row(observation).copy(), self._info()
+        if seed is not None:
+            super().reset(seed=seed)
+        observation, told = self._task.reset(seed=seed)
+        told.clear()  # none of it is handed on, and the bandits copy theirs at every step
+        self._game = self._playing
+        row = self._rows[observation]
+        return row.copy() if self._copy else row, self._info()
 
     def step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
         """One action."""
-        observation, reward, terminated, truncated, _ = self._act(action)
+        observation, reward, terminated, truncated, info = self._game.step(action)
         if terminated or truncated:
-            self._go_on(False)
-        info = {} if self._truth is None else self._info()
-        return self._row(observation).copy(), self._reward(reward), terminated, truncated, info
+            self._game = _NoEpisode()
+        try:
+            reward = self._rewards[reward]
+        except KeyError:
+            reward = self._rounded(reward)
+        # popgym makes an info for every step; what it tells in one is no business of the agent
+        return self._rows[observation], reward, terminated, truncated, {} if info else info
+
+    def _careful_step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
+        """One action; the observation is copied, the state told, or both."""
+        row, reward, terminated, truncated, info = POPGym.step(self, action)
+        if self._truth is not None:
+            info = self._info()
+        return row.copy() if self._copy else row, reward, terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on, as plain data and arrays."""
         return {
             "task": _changing(self._task),
-            "running": self._act != self._refuse,
+            "running": self._game is self._playing,
             "generator": self._task.np_random.bit_generator.state,
         }
 
     def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where `get_checkpoint_state` was called."""
-        self._task.reset()  # what an episode works with is there from its beginning
+        self.reset()  # what an episode works with is there from its beginning
         now = self.get_checkpoint_state()
         check_names(state, now)
         check_names(state["task"], now["task"], "state['task']")
         for name, value in state["task"].items():
             _restore(self._task, name, value)
-        self._go_on(bool(state["running"]))
+        self._game = self._playing if state["running"] else _NoEpisode()
         self._task.np_random = generator(state["generator"])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "POPGym":
+        for rows in (self._rows, self._truth):  # a copy of a read-only row could be written
+            memo[id(rows)] = rows
+        copied = memo[id(self)] = POPGym.__new__(type(self))
+        vars(copied).update(deepcopy(vars(self), memo))
+        return copied
 
     def _info(self) -> dict[str, Any]:
         if self._truth is None:
             return {}
-        return {"privileged": self._truth(self._task.get_state()).copy()}
+        row = self._truth[self._task.get_state()]
+        return {"privileged": row.copy() if self._copy else row}
 
-    def _go_on(self, running: bool) -> None:
-        if not running:
-            self._act = self._refuse
-        else:
-            self._act = self._task.step if self.own_action is None else self._translated
+    def _rounded(self, reward: float) -> np.float32:
+        rounded = np.float32(reward)
+        if len(self._rewards) < _MOST_REWARDS:
+            self._rewards[reward] = rounded
+        return rounded
 
-    def _translated(self, action: Any) -> Any:
-        assert self.own_action is not None
-        return self._task.step(self.own_action(action))
 
-    def _refuse(self, action: Any) -> Any:
+@final
+class _Translated:
+    """A task whose actions are translated on their way."""
+
+    def __init__(self, task: Any, own_action: Callable[[Any], Any]) -> None:
+        self._task, self._own_action = task, own_action
+
+    def step(self, action: Any) -> Any:
+        return self._task.step(self._own_action(action))
+
+
+@final
+class _NoEpisode:
+    """What steps go to before an episode, and after it."""
+
+    def step(self, action: Any) -> Any:
         raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
+
+
+@cache  # one class for all copies of a task: Python's caches of attributes go by class
+def _quick(kind: type[Any]) -> type[Any]:
+    """The same task, whose `np_random` is a place in memory.
+
+    Gymnasium's is a property that asks at every draw whether there is a generator. Here there
+    always is one, and `np_random` is another name for where Gymnasium keeps it.
+    """
+
+    @final
+    class Quick(kind):  # type: ignore[misc]
+        __slots__ = ("_np_random",)
+
+        def __init__(self) -> None:
+            self._np_random, self._np_random_seed = seeding.np_random()  # type: ignore[misc]
+            super().__init__()
+
+    Quick.np_random = Quick.__dict__["_np_random"]
+    return Quick
 
 
 def _actions(

@@ -55,21 +55,16 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
                 f"environments need Gymnasium 1.4, here is {gymnasium.__version__}"
             )
         methods = multiprocessing.get_all_start_methods()
-        try:
-            env = AsyncVectorEnv(
-                [_InWorker(make) for make in makers],
-                # a forked copy of a process that has used OpenMP aborts
-                context="forkserver" if "forkserver" in methods else "spawn",
-                autoreset_mode=AutoresetMode.SAME_STEP,
-                **bound,
-            )
-        except (EOFError, OSError) as error:
-            raise WorkerError(
-                f"environments: a worker process ended while it made its environment ({error!r}); "
-                "its own message stands above"
-            ) from error
+        self._async: AsyncVectorEnv
+        env = _Introduced(
+            self._first_question,
+            [_InWorker(make) for make in makers],
+            # a forked copy of a process that has used OpenMP aborts
+            context="forkserver" if "forkserver" in methods else "spawn",
+            autoreset_mode=AutoresetMode.SAME_STEP,
+            **bound,
+        )
         super().__init__(env)
-        self._async: AsyncVectorEnv = env
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None,
@@ -118,7 +113,18 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         except (EOFError, OSError, gymnasium.error.Error):
             self._stop()
 
-    def _together(self, send: Callable[[], Any], wait: Callable[[float], Any]) -> Any:
+    def _first_question(self, env: AsyncVectorEnv) -> None:
+        """Any; an environment that answers has been made."""
+        self._async = env
+        self._together(
+            lambda: env.call_async("has_wrapper_attr", "checkpoint_state"),
+            env.call_wait,
+            when=" while it was made",
+        )
+
+    def _together(
+        self, send: Callable[[], Any], wait: Callable[[float], Any], when: str = ""
+    ) -> Any:
         """Ask all, wait for all; or one WorkerError about those who failed."""
         try:
             send()
@@ -144,8 +150,9 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
             told = f"raised {type(error).__name__}: {error}"
             cause = error
         self._stop()
-        which = ", ".join(f"{i} (seed {self._seeds[i]})" for i in silent)
-        raise WorkerError(f"environment {which}: {told}") from cause
+        seeds = ("" if seed is None else f" (seed {seed})" for seed in self._seeds)
+        named = [f"{i}{seed}" for i, seed in enumerate(seeds) if i in silent]
+        raise WorkerError(f"environment {', '.join(named)}: {told}{when}") from cause
 
     def _stop(self) -> None:
         """End all processes at once."""
@@ -158,6 +165,22 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
                 with suppress(OSError):
                     pipe.close()
         self._async.closed = True
+
+
+class _Introduced(AsyncVectorEnv):
+    """Shown to its owner as soon as its processes have been started.
+
+    Gymnasium's first question would wait for ever for one that does not come to be. What the
+    processes share lives until this constructor ends: they must have been made by then.
+    """
+
+    def __init__(self, introduce: Callable[[AsyncVectorEnv], None], *args: Any, **how: Any) -> None:
+        self._introduce = introduce
+        super().__init__(*args, **how)
+
+    def _check_spaces(self) -> None:
+        self._introduce(self)
+        super()._check_spaces()
 
 
 class _InWorker:

@@ -17,7 +17,7 @@ from kalmanac.replay import Batch, bytes_needed
 
 GB = 1e9
 FEW = 8  # windows to measure with: all of them might not fit
-WORKSPACES = 256 * 10**6  # of libraries, on each stream of a run on a GPU
+WORKSPACES = 512 * 10**6  # of libraries, on each stream of a run on a GPU
 SPARE = 0.05  # of the free memory: allocators do not fill it to the last byte
 
 

@@ -260,7 +260,7 @@ def shallow_backward(
     )  # fmt: skip
     summed = None
     if wanted:
-        summed = torch.add(*into) if count == 2 else into.sum(0)
+        summed = into[0] if count == 1 else torch.add(*into) if count == 2 else into.sum(0)
     if not learns:
         return summed, []
     found = [
