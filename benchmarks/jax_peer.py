@@ -35,7 +35,7 @@ def measured(learner: Learner, batch: Batch, rate: Rate) -> dict[str, Any]:
 
         return _measured(JaxSAC, learner, batch, rate)
     except (ImportError, RuntimeError) as error:  # no GPU, no memory, libraries that do not match
-        return {"why_not": f"jax: {str(error).splitlines()[0]}"}
+        return {"why_not": f"jax: {(str(error) or type(error).__name__).splitlines()[0]}"}
 
 
 def _measured(JaxSAC: Any, learner: Learner, batch: Batch, rate: Rate) -> dict[str, Any]:
