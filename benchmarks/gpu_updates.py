@@ -3,8 +3,9 @@
     python benchmarks/update.py --device cuda [--only ENCODER …] [--seeds 1 2 5 10] [--out FILE]
 
 A replay with full windows on the device; every update draws its own batch inside the graph. Seeds
-are branches of one graph. The peer is a recurrent SAC as it is commonly written: nn.GRU, eager
-PyTorch, one optimiser each.
+are branches of one graph. The peers are a recurrent SAC as it is commonly written (nn.GRU, eager
+PyTorch, one optimiser each) and our update with vssm+kf as one jit of JAX (jax_sac.py), if there is
+a JAX with CUDA; both learn from one batch again and again.
 """
 
 import statistics
@@ -18,6 +19,7 @@ import torch
 from torch import Generator
 from torch.profiler import ProfilerActivity, profile
 
+import jax_peer
 from experience import filled
 from kalmanac.agent import Learner, Metrics
 from kalmanac.agent.capture import WARM_UP, Captured, Work, eagerly
@@ -92,9 +94,12 @@ def measure(
     batch = replay.sample(task.batch, task.context, generator=Generator(device).manual_seed(0))
     peer = rate(lambda: plain.update(batch), seconds)
     print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
+    learner = make_learner("vssm+kf", task, device)
+    compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
+    print(f"  JAX, vssm+kf, one jit: {jax_peer.in_words(compiled)}")
     return {
         "task": task.name, "batch": task.batch, "context": task.context, "rows": rows,
-        "plain_gru_eager": peer,
+        "plain_gru_eager": peer, "jax_jit": compiled,
     }  # fmt: skip
 
 

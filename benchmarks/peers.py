@@ -52,7 +52,7 @@ def jax_scan(device: torch.device) -> Contender | str:
         place = jax.devices(wanted)[0]
     except RuntimeError:
         return f"this jax has no {wanted} device"
-    scan = _filter(jax)
+    scan = jax_filter(jax)
     forward = jax.jit(scan)
 
     @jax.jit
@@ -86,7 +86,7 @@ def jax_scan(device: torch.device) -> Contender | str:
     )
 
 
-def _filter(jax: Any) -> Callable[..., Any]:
+def jax_filter(jax: Any) -> Callable[..., Any]:
     """The diagonal Kalman filter from N(0, 1) as an associative scan over (A, b, C, η, J).
 
     The first step is joined with the prior, so that the scanned b and C are the posteriors.
