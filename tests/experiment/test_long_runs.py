@@ -28,7 +28,9 @@ OVERLAP = "--overlap --eval-on-device"
 
 def kalmanac(words: str) -> subprocess.Popen[str]:
     """A process of its own: CUDA does not survive a fork."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    given = os.environ.get("PYTHONPATH")
+    paths = [str(ROOT / "src"), str(ROOT), *([given] if given else [])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "kalmanac", *words.split()]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

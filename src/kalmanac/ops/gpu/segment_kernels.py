@@ -207,10 +207,11 @@ def total(
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, TILE)
     sums = tl.zeros((TILE, BLOCK), partials.dtype.element_ty)
-    for s in range(0, parts * R, TILE):
-        row = s + k[:, None]
-        at = ((row // R * 3 + which.to(tl.int64)) * R + row % R) * N + n[None, :]
-        sums += tl.load(partials + at, mask=(row < parts * R) & (n[None, :] < N), other=0.0)
+    for part in range(0, parts):
+        begin = (part * 3 + which).to(tl.int64) * R
+        for s in range(0, R, TILE):
+            at = (begin + s + k[:, None]) * N + n[None, :]
+            sums += tl.load(partials + at, mask=(s + k[:, None] < R) & (n[None, :] < N), other=0.0)
     x = tl.sum(sums, 0)
     tl.store(first + n, x, mask=(which == 0) & (n < N))
     tl.store(second + n, x, mask=(which == 1) & (n < N))
