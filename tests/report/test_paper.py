@@ -153,3 +153,13 @@ def test_the_example_episodes_are_those_nearest_to_the_papers(tmp_path):
     assert "μ = -0.5, σ = 0.5" in titles[0]
     assert "μ = 0.4, σ = 1.1" in titles[1]
     assert notices == [f"best-arm/{run.name}: evaluations/foreign.npz is no episode file"]
+
+
+def test_of_agents_in_the_same_bandit_the_example_shows_the_kalman_filter(tmp_path):
+    for agent in ("gru", "vssm", "vssm+kf"):
+        (run,) = write_best_arm(tmp_path, agents=[agent], costs=[0.0], seeds=[0])
+        for sigma in (0.5, 1.0):
+            episode = played(5, agent=agent, mu=0.5, sigma=sigma)
+            write_episode(run / "evaluations" / f"{sigma}.npz", episode)
+    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    assert all(axis.get_title().startswith("vssm+kf in") for axis in drawing.figure.axes)

@@ -1,6 +1,6 @@
 """The paper's figures of noisy DeepMind Control (section 5.2, appendices on design and noise)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kalmanac.report.curves_figure import Panel, draw_curves
@@ -18,7 +18,7 @@ from kalmanac.report.drawn import (
 )
 from kalmanac.report.groups import DMC, DMC_NOISE, Group, agent_name
 from kalmanac.report.levels_figure import LevelPanel, draw_levels
-from kalmanac.report.scores import aggregate, last, oracle_scale
+from kalmanac.report.scores import LEAST, Scale, aggregate, last, oracle_scale
 from kalmanac.report.statistics import mean_and_error
 
 NOISE_TASKS = tuple(DMC_NOISE)[:6]
@@ -50,9 +50,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
             title = setting.title("Noisy control, normalised by Oracle")
             figure, caption = draw_sum(chosen, scales, title=title, score=SCORE, mmer=False)
             caption += " A task's scale is the mean over seeds of Oracle's last return."
-            tasks = dict.fromkeys(group.task for group in setting.groups)
-            if lacking := [task for task in tasks if task not in scales]:
-                caption += f" Left out, as Oracle has got nothing there: {', '.join(lacking)}."
+            caption += _without_scale(setting.groups, scales)
             yield Drawing(setting.name("dmc-aggregate"), figure, caption)
 
 
@@ -81,6 +79,8 @@ def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
                 f"Last evaluation by Oracle's, mean and standard error over "
                 f"{seeds(setting.groups)}."
             )
+            six = [group for group in setting.groups if group.task in NOISE_TASKS]
+            caption += _without_scale(six, scales)
             yield Drawing(setting.name("dmc-noise-ablation"), figure, caption)
 
 
@@ -128,6 +128,7 @@ def design(groups: Sequence[Group]) -> Iterator[Drawing]:
             figure, caption = draw_sum(
                 chosen, scales, title=title, score=SCORE, mmer=False, names=names, look=look
             )
+            caption += _without_scale(named, scales)
             yield Drawing(setting.name("dmc-design"), figure, caption)
         shown = []
         for task in dict.fromkeys(group.task for _, group in arms):
@@ -165,6 +166,14 @@ def _only_design(group: Group) -> bool:
     """Whether it differs from the plain agent by nothing else."""
     names = ("input_process_noise", "variance_feature")
     return all(part.partition("=")[0] in ("", *names) for part in group.variant.split(", "))
+
+
+def _without_scale(groups: Sequence[Group], scales: Mapping[str, Scale]) -> str:
+    """A sentence on the tasks that a normalised figure cannot show, or nothing."""
+    lacking = [task for task in dict.fromkeys(g.task for g in groups) if task not in scales]
+    if not lacking:
+        return ""
+    return f" Left out, as Oracle has got less than {LEAST:g} there: {', '.join(lacking)}."
 
 
 def _standard(groups: Sequence[Group]) -> list[Group]:

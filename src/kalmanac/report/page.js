@@ -5,6 +5,7 @@ const AT_ONCE = 12; // charts; more on request
 const CROWD = 12; // agents in one task, above which variants wait to be asked for
 const DASHES = { "-": "solid", "--": "dash", "-.": "dashdot", ":": "dot" };
 const ALL = "(all)";
+const NARROW = matchMedia("(max-width: 700px)"); // no room for a toolbar beside a title
 const byId = (id) => document.getElementById(id);
 const hidden = new Set();
 let shownCharts = AT_ONCE;
@@ -86,7 +87,7 @@ function drawCharts() {
       margin: { l: 62, r: 22, t: 34, b: 42 }, hovermode: "closest", font: { family: "inherit", size: 12 },
       xaxis: { title: { text: "environment steps" }, rangemode: "tozero", gridcolor: "#eceff3" },
       yaxis: { title: { text: metric }, type: byId("logarithmic").checked ? "log" : "linear", gridcolor: "#eceff3", zeroline: false },
-    }, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+    }, { responsive: true, displaylogo: false, displayModeBar: NARROW.matches ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   }
   const more = byId("more-charts");
   more.replaceChildren();
