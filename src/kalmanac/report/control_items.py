@@ -58,6 +58,7 @@ def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
     """Last returns against the level of noise (figure 7)."""
     for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
         scales = oracle_scale(setting.groups)
+        setting = setting._replace(groups=_at_several_levels(setting.groups))
         shown = []
         for task in NOISE_TASKS:
             here = [g for g in setting.groups if g.task == task and task in scales]
@@ -69,7 +70,7 @@ def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
                 row = points.setdefault(agent_name(group.agent), {})
                 row[noise_level(group)] = mean_and_error(scales[task](last(group)))
             points = {agent: dict(sorted(row.items())) for agent, row in points.items()}
-            shown.append(LevelPanel(task, points, levels, "noise, of the benchmark's", SCORE))
+            shown.append(LevelPanel(task, points, levels, "noise × the benchmark's", SCORE))
         if shown:
             title = setting.title("Noisy control: final return against noise")
             figure = draw_levels(
@@ -94,6 +95,7 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
 def noise_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
     """Returns over the training: a row for each task, a column for each level of noise."""
     for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
+        setting = setting._replace(groups=_at_several_levels(setting.groups))
         levels = sorted({noise_level(group) for group in setting.groups})
         if len(levels) < 2:
             continue
@@ -166,6 +168,14 @@ def _only_design(group: Group) -> bool:
     """Whether it differs from the plain agent by nothing else."""
     names = ("input_process_noise", "variance_feature")
     return all(part.partition("=")[0] in ("", *names) for part in group.variant.split(", "))
+
+
+def _at_several_levels(groups: Sequence[Group]) -> list[Group]:
+    """Agents that were trained under one level of noise alone have no part in an ablation."""
+    levels: dict[str, set[float]] = {}
+    for group in groups:
+        levels.setdefault(group.agent, set()).add(noise_level(group))
+    return [group for group in groups if len(levels[group.agent]) > 1]
 
 
 def _without_scale(groups: Sequence[Group], scales: Mapping[str, Scale]) -> str:
