@@ -7,7 +7,7 @@ RUN := .venv/bin/python -m
 PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(RUN) pytest -q -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help ready demo test test-all lint format bench clean
+.PHONY: help ready demo test test-all lint format bench docs clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,10 @@ bench: ready  ## speed of scans, encoders, updates and environments; a tracking 
 	.venv/bin/python benchmarks/environments.py
 	.venv/bin/python benchmarks/tracking.py
 
+docs: ready  ## the pages as a site, in site/index.html
+	@$(RUN) mkdocs --version >/dev/null 2>&1 || $(RUN) pip install -q -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
+
 clean:  ## remove .venv and everything generated
-	rm -rf .venv .venv.old build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv.old build dist site .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -38,18 +38,19 @@ CONSTRAINTS = {
 }
 
 
-README_EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+SCANS = (ROOT / "docs" / "scans-and-layers.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", SCANS, re.S)
 
 
-def test_readme_layer_example_runs():
+def test_layer_example_runs():
     names: dict = {}
-    exec(README_EXAMPLES[1], names)
+    exec(EXAMPLES[1], names)
     assert names["z"].shape == (8, 100, 16)
     assert names["seen"].gain.shape == (8, 100, 128)
 
 
-def test_readme_scan_example_runs_and_filters():
-    example, _ = README_EXAMPLES
+def test_scan_example_runs_and_filters():
+    example, _ = EXAMPLES
     names: dict = {}
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -61,8 +62,8 @@ def test_readme_scan_example_runs_and_filters():
     assert torch.equal(names["final"].variance, posterior.variance[:, -1])
 
 
-def test_readme_lists_the_backends():
-    _, _, section = (ROOT / "README.md").read_text().partition("## Backends")
+def test_the_page_on_scans_lists_the_backends():
+    _, _, section = SCANS.partition("## Backends")
     assert re.findall(r"^\| `(\w+)` \|", section.partition("\n## ")[0], re.M) == list(BACKENDS)
 
 
@@ -81,7 +82,7 @@ def test_every_name_of_the_notation_stands_in_its_file():
     assert lost == []
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lint", "bench"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "lint", "bench", "docs"])
 def test_make_sets_up_before_every_target(target):
     plan = subprocess.run(
         ["make", "-n", target], cwd=ROOT, env=OUTSIDE, capture_output=True, text=True

@@ -15,6 +15,7 @@ from kalmanac.sac import RecurrentSAC
 from kalmanac.suites import PRESETS
 
 ROOT = Path(__file__).parents[2]
+README = "README.md"
 SOURCE = Path(kalmanac.__file__).parent
 FEWER = {"6_000": "60", "1_000": "20", "learn(800)": "learn(16)", "episodes=50": "episodes=2"}
 ARGUMENTS = {"observed", "deterministic", "thresholds", "context"}  # of calls, not of experiments
@@ -40,20 +41,24 @@ def run_in(tmp_path, monkeypatch):
     return run
 
 
-def test_readme_trains_on_an_own_environment_in_fifteen_lines():
-    first, _ = code("README.md", "py")
-    assert len([line for line in first.splitlines() if line]) == 15
+def test_readme_shows_the_library_in_ten_lines_and_an_own_environment_in_fifteen():
+    library, own = ([line for line in block.splitlines() if line] for block in code(README, "py"))
+    imports = [line for line in library if line.startswith("from ")]
+    assert len(library) <= 10
+    assert len(imports) == 3
+    assert len(own) == 15
 
 
-def test_readme_agent_example_runs(run_in):
-    names = run_in(code("README.md", "py"))
-    model = names["model"]
-    assert isinstance(model, RecurrentSAC)
-    assert (model.num_timesteps, model.num_updates) == (60, 40)
+def test_readme_examples_run(run_in):
+    library, own = code(README, "py")
+    names = run_in([library])
+    assert isinstance(names["model"], RecurrentSAC)
+    assert isinstance(names["model"].learner.actor.network.encoder, KalmanEncoder)
+    assert (names["model"].num_timesteps, names["model"].num_updates) == (60, 40)
     assert names["action"].shape == (1,)
     assert names["belief"].mean.shape == (1, 1, 128)
     assert (names["belief"].variance > 0).all()
-    assert isinstance(model.learner.actor.network.encoder, KalmanEncoder)
+    assert run_in([own])["model"].num_timesteps == 60
 
 
 def test_the_page_on_own_environments_runs(run_in, tmp_path):

@@ -113,6 +113,8 @@ def test_agents_are_hidden_shown_and_seen_alone(browser):
     browser.click("#agents button[data-agent='GRU']")
     browser.wait(f"{names}.join() === 'vSSM+KF'")
     assert browser.value(runs) == 2
+    found = browser.value("document.getElementById('found').innerText")
+    assert found == "2 of 5 runs; 2 more of hidden agents"
     browser.click("#all-agents")
     browser.wait(f"{names}.length === 2")
     browser.click("#agents button[data-agent='GRU']", times=2)

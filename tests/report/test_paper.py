@@ -7,7 +7,8 @@ from kalmanac.episode_file import About, PlayedEpisode, write_episode
 from kalmanac.experiment import Experiment
 from kalmanac.heatmap_file import read_heatmap
 from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
-from kalmanac.report.drawing import styled
+from kalmanac.report.curves_figure import Line, Panel, draw_curves
+from kalmanac.report.drawing import Look, styled
 from kalmanac.report.groups import make_groups
 from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
@@ -70,6 +71,21 @@ def test_the_noise_ablation_is_divided_by_oracle(all_groups):
     heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
     assert any(y == pytest.approx(scale(last(group)).mean()) for y in heights)
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["1", "2"]
+
+
+def test_agents_of_one_level_alone_have_no_part_in_the_noise_ablation(all_groups):
+    drawn = [next(make(all_groups)) for make in (control_items.noise_ablation,
+                                                 control_items.noise_curves)]  # fmt: skip
+    for drawing in drawn:  # Oracle and vSSM have the benchmark's level only
+        told = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+        assert told == ["vSSM+KF"]
+
+
+def test_curves_of_nothing_have_a_scale_of_one():
+    steps, zero = np.array([1e3, 2e3]), np.zeros(2)
+    flat = Panel("flat", {"GRU": Line(steps, zero, zero, zero)}, "return")
+    axis = draw_curves([flat], {"GRU": Look("#000000")}, columns=1).axes[0]
+    assert axis.get_ylim() == (-1, 1)
 
 
 def test_the_design_ablation_compares_arms(all_groups):
@@ -153,3 +169,13 @@ def test_the_example_episodes_are_those_nearest_to_the_papers(tmp_path):
     assert "μ = -0.5, σ = 0.5" in titles[0]
     assert "μ = 0.4, σ = 1.1" in titles[1]
     assert notices == [f"best-arm/{run.name}: evaluations/foreign.npz is no episode file"]
+
+
+def test_of_agents_in_the_same_bandit_the_example_shows_the_kalman_filter(tmp_path):
+    for agent in ("gru", "vssm", "vssm+kf"):
+        (run,) = write_best_arm(tmp_path, agents=[agent], costs=[0.0], seeds=[0])
+        for sigma in (0.5, 1.0):
+            episode = played(5, agent=agent, mu=0.5, sigma=sigma)
+            write_episode(run / "evaluations" / f"{sigma}.npz", episode)
+    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    assert all(axis.get_title().startswith("vssm+kf in") for axis in drawing.figure.axes)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -104,3 +106,14 @@ def test_curves_of_tasks_meet_at_common_steps(tmp_path):
     assert steps[-1] == 500_000
     assert [x.shape for x in values] == [(3, len(steps)), (2, len(steps))]
     assert all((np.diff(x) >= 0).all() for x in values)
+
+
+def test_where_oracle_has_got_next_to_nothing_there_is_no_scale(tmp_path):
+    write_dmc(tmp_path, tasks=["walker-run", "reacher-easy"], agents=["oracle"], seeds=range(2))
+    runs = [
+        replace(run, values={key: 1e-48 * value for key, value in run.values.items()})
+        if run.experiment["env"] == "dmc/reacher-easy"
+        else run
+        for run in read_runs(tmp_path).runs
+    ]  # a quotient by it would be beyond all bounds
+    assert list(oracle_scale(make_groups(runs, []))) == ["walker-run"]

@@ -62,6 +62,7 @@ def draw_bars(
         axis.grid(axis="y", visible=False)
         if limits is not None:
             axis.set_xlim(*limits)
+        axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}".replace("-", "−"))  # "−1", not "−1.0"
     outer_labels(axes, len(shown), x_label)
     extra = [Line2D([], [], color="#B00020", ls="--", lw=1.2, label=reference_name)]
     if tick_name:

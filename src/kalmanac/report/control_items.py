@@ -1,6 +1,6 @@
 """The paper's figures of noisy DeepMind Control (section 5.2, appendices on design and noise)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kalmanac.report.curves_figure import Panel, draw_curves
@@ -18,7 +18,7 @@ from kalmanac.report.drawn import (
 )
 from kalmanac.report.groups import DMC, DMC_NOISE, Group, agent_name
 from kalmanac.report.levels_figure import LevelPanel, draw_levels
-from kalmanac.report.scores import aggregate, last, oracle_scale
+from kalmanac.report.scores import LEAST, Scale, aggregate, last, oracle_scale
 from kalmanac.report.statistics import mean_and_error
 
 NOISE_TASKS = tuple(DMC_NOISE)[:6]
@@ -50,9 +50,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
             title = setting.title("Noisy control, normalised by Oracle")
             figure, caption = draw_sum(chosen, scales, title=title, score=SCORE, mmer=False)
             caption += " A task's scale is the mean over seeds of Oracle's last return."
-            tasks = dict.fromkeys(group.task for group in setting.groups)
-            if lacking := [task for task in tasks if task not in scales]:
-                caption += f" Left out, as Oracle has got nothing there: {', '.join(lacking)}."
+            caption += _without_scale(setting.groups, scales)
             yield Drawing(setting.name("dmc-aggregate"), figure, caption)
 
 
@@ -60,6 +58,7 @@ def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
     """Last returns against the level of noise (figure 7)."""
     for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
         scales = oracle_scale(setting.groups)
+        setting = setting._replace(groups=_at_several_levels(setting.groups))
         shown = []
         for task in NOISE_TASKS:
             here = [g for g in setting.groups if g.task == task and task in scales]
@@ -71,7 +70,7 @@ def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
                 row = points.setdefault(agent_name(group.agent), {})
                 row[noise_level(group)] = mean_and_error(scales[task](last(group)))
             points = {agent: dict(sorted(row.items())) for agent, row in points.items()}
-            shown.append(LevelPanel(task, points, levels, "noise, of the benchmark's", SCORE))
+            shown.append(LevelPanel(task, points, levels, "noise × the benchmark's", SCORE))
         if shown:
             title = setting.title("Noisy control: final return against noise")
             figure = draw_levels(
@@ -81,6 +80,8 @@ def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
                 f"Last evaluation by Oracle's, mean and standard error over "
                 f"{seeds(setting.groups)}."
             )
+            six = [group for group in setting.groups if group.task in NOISE_TASKS]
+            caption += _without_scale(six, scales)
             yield Drawing(setting.name("dmc-noise-ablation"), figure, caption)
 
 
@@ -94,6 +95,7 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
 def noise_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
     """Returns over the training: a row for each task, a column for each level of noise."""
     for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
+        setting = setting._replace(groups=_at_several_levels(setting.groups))
         levels = sorted({noise_level(group) for group in setting.groups})
         if len(levels) < 2:
             continue
@@ -128,6 +130,7 @@ def design(groups: Sequence[Group]) -> Iterator[Drawing]:
             figure, caption = draw_sum(
                 chosen, scales, title=title, score=SCORE, mmer=False, names=names, look=look
             )
+            caption += _without_scale(named, scales)
             yield Drawing(setting.name("dmc-design"), figure, caption)
         shown = []
         for task in dict.fromkeys(group.task for _, group in arms):
@@ -165,6 +168,22 @@ def _only_design(group: Group) -> bool:
     """Whether it differs from the plain agent by nothing else."""
     names = ("input_process_noise", "variance_feature")
     return all(part.partition("=")[0] in ("", *names) for part in group.variant.split(", "))
+
+
+def _at_several_levels(groups: Sequence[Group]) -> list[Group]:
+    """Agents that were trained under one level of noise alone have no part in an ablation."""
+    levels: dict[str, set[float]] = {}
+    for group in groups:
+        levels.setdefault(group.agent, set()).add(noise_level(group))
+    return [group for group in groups if len(levels[group.agent]) > 1]
+
+
+def _without_scale(groups: Sequence[Group], scales: Mapping[str, Scale]) -> str:
+    """A sentence on the tasks that a normalised figure cannot show, or nothing."""
+    lacking = [task for task in dict.fromkeys(g.task for g in groups) if task not in scales]
+    if not lacking:
+        return ""
+    return f" Left out, as Oracle has got less than {LEAST:g} there: {', '.join(lacking)}."
 
 
 def _standard(groups: Sequence[Group]) -> list[Group]:

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 
 from kalmanac.report.drawing import Look, legend, logarithmic, outer_labels, panels, steps_axis
 
+FLAT = 1e-6  # a difference that is none
+
 
 @dataclass(frozen=True)
 class Line:
@@ -39,9 +41,13 @@ def draw_curves(
     """All panels in rows of `columns`, with one legend."""
     rows = -(-len(shown) // columns)
     drawn = {name: look for name, look in looks.items() if _drawn(shown, name)}
-    figure, axes = panels(rows, columns, title=title, width=2.3, height=1.5, names=list(drawn))
+    figure, axes = panels(
+        rows, columns, title=title, width=2.3, height=1.5, names=list(drawn), gap=(0.6, 0.45)
+    )
     for axis, panel in zip(axes.flat, shown, strict=False):
         draw_panel(axis, panel, looks)
+    for axis in axes[:, 0]:  # below each other, whatever the width of the numbers
+        axis.yaxis.set_label_coords(-0.23, 0.5)
     outer_labels(
         axes, len(shown), same_x=len({axis.get_xlim() for axis in axes.flat[: len(shown)]}) == 1
     )
@@ -51,12 +57,13 @@ def draw_curves(
 
 def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
     """Every line with its band."""
-    most = 0.0
+    most, heights = 0.0, [np.zeros(0)]
     for name, line in panel.lines.items():
         look, steps = looks[name], np.asarray(line.steps)
         if not steps.size:
             continue
         most = max(most, float(steps[-1]))
+        heights += [np.asarray(line.low, float), np.asarray(line.high, float)]
         axis.plot(steps, line.middle, color=look.colour, ls=look.dash)
         axis.fill_between(steps, line.low, line.high, color=look.colour, alpha=0.18, lw=0)
     if panel.level is not None:
@@ -65,8 +72,11 @@ def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
     axis.set_ylabel(panel.y_label)
     if panel.logarithmic:
         logarithmic(axis)
+    seen = np.concatenate(heights)
     if panel.bounds is not None:
         axis.set_ylim(*panel.bounds)
+    elif seen.size and np.ptp(seen) < FLAT and not panel.logarithmic:
+        axis.set_ylim(seen[0] - 1, seen[0] + 1)  # else a scale of nothing, with long numbers
     if most:
         steps_axis(axis, most)
 

@@ -23,7 +23,7 @@ COLOURS = {
     "oracle": "#000000",
     "memoryless": "#949494",
 }
-SPARE = ("#CA9161", "#ECE133", "#7A4FBF", "#FBAFE4", "#6B8E23", "#8C1C13")
+SPARE = ("#7A4FBF", "#6B8E23", "#8C1C13", "#CA9161", "#17A2A2", "#E7298A")
 DASHED = {"oracle": "--", "memoryless": "-."}
 MARKERS = {
     "vssm": "s", "vssm+kf": "o", "vssm+kf-u": "^", "mamba": "D", "gru": "v", "transformer": "P",

@@ -17,6 +17,7 @@ from kalmanac.runlog import EVALUATIONS
 SHOWN = ((0.5, 0.5), (0.5, 1.0))  # μ and σ of the paper's two examples
 ADVERSARIAL = "adversarial"  # the title of an episode that begins with misleading samples
 MOST_COLUMNS = 3
+FIRST = "vssm+kf"  # of several agents that played the same bandit
 
 
 def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
@@ -37,7 +38,7 @@ def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
             draw_examples(chosen, f"Best Arm: example episodes{word}"),
             "Red: the Bayes posterior of the hidden mean, with known noise, and 3 standard "
             "deviations around it. Of the episodes that the runs left, those nearest to the "
-            "paper's bandits, won or lost.",
+            f"paper's bandits, won or lost; {FIRST}'s, if it has one.",
         )
 
 
@@ -92,7 +93,8 @@ def read_episodes(groups: Sequence[Group], notices: list[str]) -> Iterator[Playe
                     notices.append(f"{run.name}: {EVALUATIONS}/{file.name} is no episode file")
 
 
-def _distance(episode: PlayedEpisode, mu: float, sigma: float) -> float:
-    """Between two bandits; the sign of the mean does not matter."""
+def _distance(episode: PlayedEpisode, mu: float, sigma: float) -> tuple[float, bool]:
+    """Between two bandits, then between agents; the sign of the mean does not matter."""
     about = episode.about
-    return abs(abs(about.mu or 0.0) - mu) + abs((about.sigma or 0.0) - sigma)
+    apart = abs(abs(about.mu or 0.0) - mu) + abs((about.sigma or 0.0) - sigma)
+    return apart, about.agent != FIRST

@@ -8,7 +8,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from kalmanac.heatmap_file import Heatmap
-from kalmanac.report.drawing import panels
+from kalmanac.report.drawing import logarithmic, panels
 
 TRAINED_UP_TO = 2.0  # the largest σ of the training
 
@@ -41,5 +41,8 @@ def draw_heatmaps(found: Mapping[str, Sequence[Heatmap]], *, title: str) -> Figu
         row[0].set_ylabel("μ")
         box = row[-1].get_position()
         bar = figure.add_axes((1 - 0.8 / wide, box.y0, 0.12 / wide, box.height))
-        figure.colorbar(drawn, cax=bar, label=said)
+        chance = "min" if name == "win_rate" else "neither"  # below it all is one colour
+        figure.colorbar(drawn, cax=bar, label=said, extend=chance)
+        if name == "length":
+            logarithmic(bar)
     return figure

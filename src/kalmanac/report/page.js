@@ -5,6 +5,7 @@ const AT_ONCE = 12; // charts; more on request
 const CROWD = 12; // agents in one task, above which variants wait to be asked for
 const DASHES = { "-": "solid", "--": "dash", "-.": "dashdot", ":": "dot" };
 const ALL = "(all)";
+const NARROW = matchMedia("(max-width: 700px)"); // no room for a toolbar beside a title
 const byId = (id) => document.getElementById(id);
 const hidden = new Set();
 let shownCharts = AT_ONCE;
@@ -25,10 +26,10 @@ function options(select, values) {
 const unique = (values) => [...new Set(values)];
 const families = unique(data.groups.map((group) => group.family));
 
-function chosenGroups() {
+function chosenGroups(shown = (agent) => !hidden.has(agent)) {
   const family = byId("family").value, task = byId("task").value;
   return data.groups.filter((group) => (family === ALL || group.family === family)
-    && (task === ALL || group.task === task) && !hidden.has(group.agent));
+    && (task === ALL || group.task === task) && shown(group.agent));
 }
 
 function fillTasks() {
@@ -86,7 +87,7 @@ function drawCharts() {
       margin: { l: 62, r: 22, t: 34, b: 42 }, hovermode: "closest", font: { family: "inherit", size: 12 },
       xaxis: { title: { text: "environment steps" }, rangemode: "tozero", gridcolor: "#eceff3" },
       yaxis: { title: { text: metric }, type: byId("logarithmic").checked ? "log" : "linear", gridcolor: "#eceff3", zeroline: false },
-    }, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+    }, { responsive: true, displaylogo: false, displayModeBar: NARROW.matches ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   }
   const more = byId("more-charts");
   more.replaceChildren();
@@ -106,9 +107,9 @@ const said = (value) => value === null || value === undefined ? ""
 const settings = (values) => Object.entries(values).map(([name, value]) =>
   element("div", {}, element("b", {}, `${name}: `), typeof value === "string" ? value || "“”" : JSON.stringify(value)));
 
-function chosenRuns() {
+function chosenRuns(groups) {
   const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = chosenGroups().flatMap((group) => group.runs.map((i) => data.runs[i]));
+  const shown = groups.flatMap((group) => group.runs.map((i) => data.runs[i]));
   return shown.filter((run) => {
     run.text ??= JSON.stringify(run).toLowerCase();
     return words.every((word) => run.text.includes(word));
@@ -122,8 +123,9 @@ function compare(a, b) {
 }
 
 function drawRuns() {
-  const runs = chosenRuns().sort(compare), body = byId("run-table").tBodies[0];
-  byId("found").textContent = `${runs.length} of ${data.runs.length} runs`;
+  const runs = chosenRuns(chosenGroups()).sort(compare), body = byId("run-table").tBodies[0];
+  const unseen = chosenRuns(chosenGroups((agent) => hidden.has(agent))).length;
+  byId("found").textContent = `${runs.length} of ${data.runs.length} runs` + (unseen ? `; ${unseen} more of hidden agents` : "");
   body.replaceChildren(...runs.map((run) => {
     const row = element("tr", { class: "run", tabindex: "0" }, ...COLUMNS.map(([, key]) =>
       element("td", typeof run[key] === "number" ? { class: "number" } : {}, said(run[key]))));

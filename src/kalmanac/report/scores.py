@@ -11,6 +11,7 @@ from kalmanac.report.published import BEST, popgym_table
 from kalmanac.report.runs import Run
 
 Floats = NDArray[np.float64]
+LEAST = 1.0  # of a return that others are divided by; control tasks pay up to 1000
 RETURN, NORMALIZED, LENGTH, WINS = "mean_reward", "normalized", "length", "win_rate"
 
 
@@ -72,14 +73,14 @@ Scale = Callable[[Floats], Floats]
 def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
     """Task → division by the mean over seeds of the Oracle's last return (DMC).
 
-    A task in which Oracle has got nothing has no scale.
+    A task in which Oracle has got next to nothing has no scale: quotients would be noise.
     """
     means: dict[str, list[float]] = {}
     for group in groups:
         if group.agent == "oracle" and group.main:
             means.setdefault(group.task, []).extend(last(group))
     scales = {task: float(np.mean(found)) for task, found in means.items() if found}
-    return {task: _divide(scale) for task, scale in scales.items() if scale > 0}
+    return {task: _divide(scale) for task, scale in scales.items() if scale >= LEAST}
 
 
 def popgym_scale(*, shifted: bool = True) -> dict[str, Scale]:
