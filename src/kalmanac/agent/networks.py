@@ -15,6 +15,7 @@ from kalmanac.agent.images import ImageEmbedder
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.twin import Perceptron, TwinPerceptron
 from kalmanac.encoders import State, make_encoder
+from kalmanac.encoders.projection import Projection
 from kalmanac.replay import Batch, Sizes
 
 
@@ -90,7 +91,7 @@ class HistoryNetwork(nn.Module):
         self.features = observation
         if self.encoder is not None:
             inputs = observation + action * settings.previous_action
-            self.embedder = nn.Linear(inputs, settings.embedding)
+            self.embedder = Projection(inputs, settings.embedding)
             self.features += settings.embedding
 
     def initial_state(self, batch: int) -> State:

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from kalmanac.agent import wide_layers
+from kalmanac.ops.row_products import add_product, room_for
 
-# On a CPU, so many numbers of a hidden layer at once (1 MiB) and their gradients stay in a core's
-# cache: a batch of Best Arm has 8 million, and in one piece it takes four times as long.
+# On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
+# cache of its core: a batch of Best Arm has 8 million, and in one piece it takes twice as long.
 CPU_NUMBERS = 2**18
 FEW = 8  # outputs: on a CPU, their product is faster transposed
 
@@ -135,15 +136,16 @@ class _Layers(torch.autograd.Function):
         x, *hidden = kept
         weights, biases = layers[:depth], layers[depth:]
         first, count = _first_layer(weights[0], biases[0]), len(weights[0])
-        g_first = torch.zeros_like(first)
+        g_first = room_for(x, first)
         # transposed: with few outputs, slopeᵀ hidden takes half the time of hiddenᵀ slope
-        g_weights = [torch.zeros_like(x.mT) for x in weights[1:]]
-        g_biases = [torch.zeros_like(x) for x in biases[1:]]
+        g_weights = [[room_for(own, own.mT) for own in weight] for weight in weights[1:]]
+        given = given.flatten(1, -2)
+        g_biases = [torch.zeros_like(x) for x in biases[1:-1]] + [given.sum(1, keepdim=True)]
         g_parts = [
             x.new_empty(len(x), shape[-1]) if wants else None
             for shape, wants in zip(shapes, wanted, strict=True)
         ]
-        given = given.flatten(1, -2)
+        above = [weight.mT.contiguous() for weight in weights[1:]]
         pieces = _pieces(len(x), first.shape[1])
         wide, g_wide = (x.new_empty(pieces[0].stop, first.shape[1]) for _ in range(2))
         for piece in pieces:
@@ -153,13 +155,15 @@ class _Layers(torch.autograd.Function):
                 below.insert(0, _first_hidden(x[piece], first, wide, count))
             for i in reversed(range(depth - 1)):
                 if learns:
-                    g_weights[i].baddbmm_(slope.mT, below[i])
-                    g_biases[i] += slope.sum(1, keepdim=True)
+                    for room, *pair in zip(g_weights[i], slope, below[i], strict=True):
+                        add_product(room, *pair)
+                    if i < depth - 2:
+                        g_biases[i] += slope.sum(1, keepdim=True)
                 into = _twins(g_wide[: len(x[piece])], count) if i == 0 else None
-                slope = _through_relu(slope, weights[i + 1], below[i], into)
+                slope = _through_relu(slope, above[i], below[i], into)
             across = slope.transpose(0, 1).flatten(1)
             if learns:
-                g_first.addmm_(x[piece].mT, across)
+                add_product(g_first, x[piece], across)
             begin = 0
             for shape, found in zip(shapes, g_parts, strict=True):
                 if found is not None:
@@ -171,9 +175,9 @@ class _Layers(torch.autograd.Function):
         ]
         if not learns:
             return None, *into_parts, *[None] * (2 * depth)
-        g_all = _twins(g_first, count)
-        g_weights = [g.mT for g in g_weights]
-        return None, *into_parts, g_all[:, :-1], *g_weights, g_all[:, -1:], *g_biases
+        g_all = _twins(g_first.sum(0), count)
+        g_above = [torch.stack(rooms).sum(1).mT for rooms in g_weights]
+        return None, *into_parts, g_all[:, :-1], *g_above, g_all[:, -1:], *g_biases[: depth - 1]
 
 
 def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:
@@ -187,10 +191,10 @@ def _first_hidden(x: Tensor, first: Tensor, room: Tensor, count: int) -> Tensor:
 
 
 def _through_relu(slope: Tensor, weight: Tensor, hidden: Tensor, room: Tensor | None) -> Tensor:
-    """The gradient before a ReLU that gave `hidden`, from the next layer's `slope`."""
+    """The gradient before a ReLU that gave `hidden`, from the next layer's `slope`: slope Wᵀ."""
     before = torch.empty_like(hidden) if room is None else room
     for k, own in enumerate(weight):
-        torch.mm(slope[k], own.mT, out=before[k])
+        torch.mm(slope[k], own, out=before[k])
     return torch.ops.aten.threshold_backward.grad_input(before, hidden, 0, grad_input=before)
 
 
@@ -200,6 +204,7 @@ def _twins(wide: Tensor, count: int) -> Tensor:
 
 
 def _pieces(rows: int, width: int) -> list[slice]:
-    """The rows taken at once: about `CPU_NUMBERS` of `width` a row, with no small rest."""
-    size = max(-(-rows // max(round(rows * width / CPU_NUMBERS), 1)), 1)
+    """The rows taken at once: `CPU_NUMBERS` for each thread, `width` a row, with no small rest."""
+    pieces = round(rows * width / (CPU_NUMBERS * torch.get_num_threads()))
+    size = max(-(-rows // max(pieces, 1)), 1)
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)] or [slice(0, 0)]
