@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from kalmanac.agent import Actor, AgentSettings, Critic, Learner
+from kalmanac.agent import twin as heads
 from kalmanac.agent.networks import read_history
-from kalmanac.agent.twin import CPU_ROWS, Perceptron, TwinPerceptron
+from kalmanac.agent.twin import Perceptron, TwinPerceptron
 from kalmanac.encoders.parameters import count_parameters
 from kalmanac.replay import Sizes
 from tests.agent.cases import CONTINUOUS, DISCRETE, batch, both_kinds, every_encoder, learner
@@ -80,8 +81,15 @@ def test_the_skip_carries_the_observation_to_the_heads() -> None:
         assert torch.equal(network(history)[..., -2:], history.observation)
 
 
-@pytest.mark.parametrize("rows", [5, CPU_ROWS, 2 * CPU_ROWS + 3])
-@pytest.mark.parametrize("widths", [(3, 2), (3, 8, 2), (3, 8, 6, 1)])
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads with 16 hidden numbers a row take 16 rows at once."""
+    monkeypatch.setattr(heads, "CPU_NUMBERS", 256)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("rows", [0, 5, 16, 16 * 2 + 3])
+@pytest.mark.parametrize("widths", [(3, 2), (3, 8, 2), (3, 8, 9), (3, 8, 6, 1)])
 def test_twins_are_two_perceptrons(rows: int, widths: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     twin, x = TwinPerceptron(widths), torch.randn(rows, 1, 3, requires_grad=True)
@@ -106,8 +114,9 @@ def test_twins_are_two_perceptrons(rows: int, widths: tuple[int, ...]) -> None:
     assert not only_x.requires_grad
 
 
-@pytest.mark.parametrize("rows", [5, 2 * CPU_ROWS + 3])
-@pytest.mark.parametrize("widths", [(5, 2), (5, 8, 2), (5, 8, 6, 1)])
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("rows", [0, 5, 16 * 2 + 3])
+@pytest.mark.parametrize("widths", [(5, 2), (5, 8, 2), (5, 8, 9), (5, 8, 6, 1), (5, 8, 9, 7, 9)])
 @pytest.mark.parametrize("kind", [Perceptron, TwinPerceptron])
 def test_gradients_of_heads_are_those_of_plain_layers(
     kind: type[Perceptron] | type[TwinPerceptron], widths: tuple[int, ...], rows: int

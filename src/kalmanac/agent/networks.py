@@ -14,7 +14,8 @@ from kalmanac.agent.heads import Categorical, Policy, SquashedGaussian
 from kalmanac.agent.images import ImageEmbedder
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.twin import Perceptron, TwinPerceptron
-from kalmanac.encoders import FusedLinear, State, make_encoder
+from kalmanac.encoders import State, make_encoder
+from kalmanac.encoders.projection import Projection
 from kalmanac.replay import Batch, Sizes
 
 
@@ -98,7 +99,7 @@ class HistoryNetwork(nn.Module):
         self.features = observation
         if self.encoder is not None:
             inputs = observation + action * settings.previous_action
-            self.embedder = FusedLinear(inputs, settings.embedding)
+            self.embedder = Projection(inputs, settings.embedding)
             self.features += settings.embedding
 
     def initial_state(self, batch: int) -> State:

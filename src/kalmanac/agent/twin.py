@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from kalmanac.agent import fused_layers, wide_layers
+from kalmanac.ops.row_products import add_product, room_for
 
-# On a CPU, hidden layers of about this many rows stay in the cache and in memory that is reused: a
-# batch of Best Arm is 16,384 rows, and in one piece it takes three times as long.
-CPU_ROWS = 1024
+# On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
+# cache of its core: a batch of Best Arm has 8 million, and in one piece it takes twice as long.
+CPU_NUMBERS = 2**18
 FEW = 8  # outputs: on a CPU, their product is faster transposed
 
 
@@ -69,56 +70,63 @@ def _run(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Te
         return wide_layers.run(parts, weights, biases)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return _Layers.apply(len(parts), *tensors)
-    return _forward(parts, weights, biases, None)
-
-
-class _Piece(NamedTuple):
-    """What the backward of some rows needs."""
-
-    x: Tensor  # (rows, first width + 1): the parts and a one
-    hidden: list[Tensor]  # (K, rows, m) each, behind the ReLU
-
-
-def _forward(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor],
-    pieces: list[_Piece] | None,
-) -> Tensor:  # fmt: skip
-    """The output; `pieces`, if a list, is filled for the backward."""
-    rows = [part.flatten(0, -2) for part in parts]
-    first, found = _first_layer(weights[0], biases[0]), []
-    size = _piece_size(rows[0])
-    for part in zip(*(x.split(size) for x in rows), strict=True):
-        x = torch.cat([*part, part[0].new_ones(len(part[0]), 1)], 1)
-        y, hidden = _twins(x.mm(first), len(weights[0])), []
-        for weight, bias in zip(weights[1:], biases[1:], strict=True):
-            hidden.append(y.relu_())
-            if weight.shape[2] <= FEW and y.device.type == "cpu":  # half the time
-                y = torch.baddbmm(bias.mT, weight.mT.contiguous(), y.mT).mT
-            else:
-                y = torch.baddbmm(bias, y, weight)
-        found.append(y)
-        if pieces is not None:
-            pieces.append(_Piece(x, hidden))
-    y = torch.cat(found, 1) if len(found) > 1 else found[0]
+    y = _forward(parts, weights, biases, keep=False).y
     return y.unflatten(1, parts[0].shape[:-1])
 
 
+class _Forward(NamedTuple):
+    """The output, and what the backward needs beside the weights."""
+
+    y: Tensor  # (K, rows, m)
+    x: Tensor  # (rows, first width + 1): the parts and a one
+    hidden: list[Tensor]  # (K, rows, m) each, behind the ReLU: all but the first, if kept
+
+
+def _forward(
+    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], keep: bool
+) -> _Forward:
+    """All layers, one piece of the rows after the other."""
+    rows = [part.flatten(0, -2) for part in parts]
+    x = torch.cat([*rows, rows[0].new_ones(len(rows[0]), 1)], 1)
+    first, count = _first_layer(weights[0], biases[0]), len(weights[0])
+    if len(weights) == 1:
+        return _Forward(_twins(x.mm(first), count), x, [])
+    pieces = _pieces(len(x), first.shape[1])
+    longest = pieces[0].stop
+    wide = x.new_empty(longest, first.shape[1])
+    *between, last = [weight.shape[2] for weight in weights[1:]]
+    hidden = [x.new_empty(count, len(x) if keep else longest, m) for m in between]
+    few = last <= FEW
+    y = x.new_empty(count, last, len(x)).mT if few else x.new_empty(count, len(x), last)
+    final = weights[-1].mT.contiguous() if few else weights[-1]
+    for piece in pieces:
+        below = _first_hidden(x[piece], first, wide, count)
+        place = piece if keep else slice(piece.stop - piece.start)
+        for i, room in enumerate(hidden, 1):
+            below = torch.baddbmm(biases[i], below, weights[i], out=room[:, place]).relu_()
+        if few:  # half the time
+            torch.baddbmm(biases[-1].mT, final, below.mT, out=y[:, piece].mT)
+        else:
+            torch.baddbmm(biases[-1], below, final, out=y[:, piece])
+    return _Forward(y, x, hidden)
+
+
 class _Layers(torch.autograd.Function):
-    """`_forward` with a backward of its own: ReLU in place, and no pass over the rows for biases
-    of the first layer and for parts without a gradient.
+    """`_forward` with a backward of its own.
+
+    The first hidden layer is computed again: it has few inputs, and its numbers, by far the most,
+    never leave the cache. There is no pass over the rows for the first layer's biases and none for
+    parts without a gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Tensor) -> Tensor:
         parts, layers = tensors[:count], tensors[count:]
-        depth = len(layers) // 2
-        pieces: list[_Piece] = []
-        y = _forward(parts, layers[:depth], layers[depth:], pieces)
+        ctx.depth = depth = len(layers) // 2
+        found = _forward(parts, layers[:depth], layers[depth:], keep=True)
         ctx.shapes = [part.shape for part in parts]
-        ctx.depth = depth
-        kept = [x for piece in pieces for x in (piece.x, *piece.hidden)]
-        ctx.save_for_backward(*kept, *layers)
-        return y
+        ctx.save_for_backward(found.x, *found.hidden, *layers)
+        return found.y.unflatten(1, parts[0].shape[:-1])
 
     @staticmethod
     @once_differentiable
@@ -127,44 +135,51 @@ class _Layers(torch.autograd.Function):
         needs = ctx.needs_input_grad[1:]
         wanted, learns = needs[: len(shapes)], any(needs[len(shapes) :])
         kept, layers = ctx.saved_tensors[: -2 * depth], ctx.saved_tensors[-2 * depth :]
-        pieces = [_Piece(x, hidden) for x, *hidden in zip(*[iter(kept)] * depth, strict=True)]
+        x, *hidden = kept
         weights, biases = layers[:depth], layers[depth:]
-        first = _first_layer(weights[0], biases[0])
-        g_first = torch.zeros_like(first)
+        first, count = _first_layer(weights[0], biases[0]), len(weights[0])
+        g_first = room_for(x, first)
         # transposed: with few outputs, slopeᵀ hidden takes half the time of hiddenᵀ slope
-        g_weights = [torch.zeros_like(x.mT) for x in weights[1:]]
-        g_biases = [torch.zeros_like(x) for x in biases[1:]]
-        g_parts: list[list[Tensor]] = [[] for _ in shapes]
-        rows = given.flatten(1, -2)
-        size = _piece_size(rows[0])
-        for piece, slope in zip(pieces, rows.split(size, 1), strict=True):
+        g_weights = [[room_for(own, own.mT) for own in weight] for weight in weights[1:]]
+        given = given.flatten(1, -2)
+        g_biases = [torch.zeros_like(x) for x in biases[1:-1]] + [given.sum(1, keepdim=True)]
+        g_parts = [
+            x.new_empty(len(x), shape[-1]) if wants else None
+            for shape, wants in zip(shapes, wanted, strict=True)
+        ]
+        above = [weight.mT.contiguous() for weight in weights[1:]]
+        pieces = _pieces(len(x), first.shape[1])
+        wide, g_wide = (x.new_empty(pieces[0].stop, first.shape[1]) for _ in range(2))
+        for piece in pieces:
+            slope = given[:, piece]
+            below = [y[:, piece] for y in hidden]
+            if depth > 1:
+                below.insert(0, _first_hidden(x[piece], first, wide, count))
             for i in reversed(range(depth - 1)):
-                hidden = piece.hidden[i]
                 if learns:
-                    g_weights[i].baddbmm_(slope.mT, hidden)
-                    g_biases[i] += slope.sum(1, keepdim=True)
-                before = torch.empty_like(hidden)
-                for k, weight in enumerate(weights[i + 1]):
-                    torch.mm(slope[k], weight.mT, out=before[k])
-                slope = torch.ops.aten.threshold_backward.grad_input(
-                    before, hidden, 0, grad_input=before
-                )
-            wide = slope.transpose(0, 1).flatten(1)
+                    for room, *pair in zip(g_weights[i], slope, below[i], strict=True):
+                        add_product(room, *pair)
+                    if i < depth - 2:
+                        g_biases[i] += slope.sum(1, keepdim=True)
+                into = _twins(g_wide[: len(x[piece])], count) if i == 0 else None
+                slope = _through_relu(slope, above[i], below[i], into)
+            across = slope.transpose(0, 1).flatten(1)
             if learns:
-                g_first.addmm_(piece.x.mT, wide)
+                add_product(g_first, x[piece], across)
             begin = 0
-            for shape, wants, found in zip(shapes, wanted, g_parts, strict=True):
-                if wants:
-                    found.append(wide.mm(first[begin : begin + shape[-1]].mT))
+            for shape, found in zip(shapes, g_parts, strict=True):
+                if found is not None:
+                    torch.mm(across, first[begin : begin + shape[-1]].mT, out=found[piece])
                 begin += shape[-1]
-        into = [
-            (torch.cat(found) if len(found) > 1 else found[0]).view(shape) if wants else None
-            for shape, wants, found in zip(shapes, wanted, g_parts, strict=True)
+        into_parts = [
+            None if found is None else found.view(shape)
+            for shape, found in zip(shapes, g_parts, strict=True)
         ]
         if not learns:
-            return None, *into, *[None] * (2 * depth)
-        g_all = _twins(g_first, len(weights[0]))
-        return None, *into, g_all[:, :-1], *(g.mT for g in g_weights), g_all[:, -1:], *g_biases
+            return None, *into_parts, *[None] * (2 * depth)
+        g_all = _twins(g_first.sum(0), count)
+        g_above = [torch.stack(rooms).sum(1).mT for rooms in g_weights]
+        return None, *into_parts, g_all[:, :-1], *g_above, g_all[:, -1:], *g_biases[: depth - 1]
 
 
 def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:
@@ -172,12 +187,26 @@ def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:
     return torch.cat([weight, bias], 1).transpose(0, 1).flatten(1)
 
 
+def _first_hidden(x: Tensor, first: Tensor, room: Tensor, count: int) -> Tensor:
+    """relu(x W), (K, rows, m), in memory that is there."""
+    return _twins(torch.mm(x, first, out=room[: len(x)]).relu_(), count)
+
+
+def _through_relu(slope: Tensor, weight: Tensor, hidden: Tensor, room: Tensor | None) -> Tensor:
+    """The gradient before a ReLU that gave `hidden`, from the next layer's `slope`: slope Wᵀ."""
+    before = torch.empty_like(hidden) if room is None else room
+    for k, own in enumerate(weight):
+        torch.mm(slope[k], own, out=before[k])
+    return torch.ops.aten.threshold_backward.grad_input(before, hidden, 0, grad_input=before)
+
+
 def _twins(wide: Tensor, count: int) -> Tensor:
     """(rows, K m) as (K, rows, m)."""
     return wide.unflatten(1, (count, -1)).transpose(0, 1)
 
 
-def _piece_size(rows: Tensor) -> int:
-    """Of the rows taken at once: about `CPU_ROWS` on a CPU, with no small rest."""
-    pieces = round(len(rows) / CPU_ROWS) if rows.device.type == "cpu" else 1
-    return max(-(-len(rows) // max(pieces, 1)), 1)
+def _pieces(rows: int, width: int) -> list[slice]:
+    """The rows taken at once: `CPU_NUMBERS` for each thread, `width` a row, with no small rest."""
+    pieces = round(rows * width / (CPU_NUMBERS * torch.get_num_threads()))
+    size = max(-(-rows // max(pieces, 1)), 1)
+    return [slice(i, min(i + size, rows)) for i in range(0, rows, size)] or [slice(0, 0)]

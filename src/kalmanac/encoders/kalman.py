@@ -18,7 +18,7 @@ from kalmanac.encoders.encoder import (
 )
 from kalmanac.encoders.fused_linear import FusedLinear
 from kalmanac.encoders.projection import Projection
-from kalmanac.ops import Belief, Filtering, kalman_scan_packed
+from kalmanac.ops import Belief, Filtering, has_kalman_layer, kalman_layer, kalman_scan_packed
 
 R_MIN = 1e-3  # floor of the reading noise's variance (a choice; the paper names none)
 Q_MIN = 1e-4  # floor of the process noise's variance (a choice)
@@ -97,8 +97,26 @@ class KalmanLayer(HistoryEncoder):
         reset: Tensor | None = None, observed: Tensor | None = None,
     ) -> tuple[Tensor, Belief]:  # fmt: skip
         """See `HistoryEncoder`; where `observed` is False, the step predicts and no more."""
-        z, last, _, _ = self._filter(h, state, lengths, reset, observed, details=False)
-        return z, last
+        if not has_kalman_layer(h):
+            return self._filter(h, state, lengths, reset, observed, details=False)[:2]
+        steps = read_steps(self, h, state, lengths, reset, observed)
+        a, b = self.dynamics()
+        z, last = kalman_layer(
+            a,
+            steps.h,
+            (self.in_projection.weight, self.in_projection.bias),
+            (self.out_projection.weight, self.out_projection.bias),
+            self._raw_process_noise(),
+            layout=self.layout,
+            b=b,
+            state=None if state is None else Belief(*state),
+            lengths=steps.lengths,
+            reset=steps.reset,
+            observed=steps.observed,
+            r_floor=self.r_min,
+            q_floor=self.q_min,
+        )
+        return steps.zero_pads(z), last
 
     def beliefs(
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kalmanac.ops import cpu, gpu, parallel, reference
 from kalmanac.ops.belief import Belief
-from kalmanac.ops.inputs import KalmanInputs, LinearInputs
+from kalmanac.ops.inputs import KalmanInputs, KalmanLayerInputs, LinearInputs
 
 
 class Backend(NamedTuple):
@@ -21,6 +21,8 @@ class Backend(NamedTuple):
     linear: Callable[[LinearInputs], tuple[Tensor, Tensor]]
     why_not: Callable[[torch.device, torch.dtype], str | None]  # None where it can run
     fused: bool  # takes half-precision, raw (softplus) and packed signals as they are
+    # the filter between two projections in one go, if it has one
+    kalman_layer: Callable[[KalmanLayerInputs], tuple[Tensor, Belief]] | None = None
 
 
 def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -30,7 +32,7 @@ def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:
 BACKENDS = {
     "reference": Backend("reference", reference.kalman, reference.linear, _anywhere, False),
     "parallel": Backend("parallel", parallel.kalman, parallel.linear, _anywhere, False),
-    "cpu": Backend("cpu", cpu.kalman, cpu.linear, cpu.why_not, True),
+    "cpu": Backend("cpu", cpu.kalman, cpu.linear, cpu.why_not, True, cpu.kalman_layer),
     "gpu": Backend("gpu", gpu.kalman, gpu.linear, gpu.why_not, True),
 }
 

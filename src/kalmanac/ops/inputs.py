@@ -39,6 +39,24 @@ class KalmanInputs(NamedTuple):
         return list(present.values()), "".join(present)
 
 
+class KalmanLayerInputs(NamedTuple):
+    """A filter between two projections: u, w, r = W h + c, and z = V x⁺ + d."""
+
+    h: Tensor  # (B, T, E)
+    into: tuple[Tensor, Tensor]  # W (kN, E) and c (kN,): the k signals of `layout`
+    out_of: tuple[Tensor, Tensor]  # V (E, N), or (E, 2N) for mean and variance, and d (E,)
+    a: Tensor  # (N,)
+    b: Tensor | None  # (N,)
+    q: Tensor | None  # (N,); None: a signal
+    layout: str
+    start: Belief | None  # (B, N)   None means N(0, 1), as it is after every reset
+    lengths: Tensor | None  # (B,)
+    reset: Tensor | None  # (B, T)
+    observed: Tensor | None  # (B, T)
+    r_floor: float | None
+    q_floor: float | None
+
+
 class LinearInputs(NamedTuple):
     """One call of `linear_scan`: x_t = a_t x_{t-1} + b_t."""
 

@@ -31,6 +31,7 @@ kalman = kalman_operator(
     late("kalmanac.ops.cpu.launch", "kalman_backward"),
     saved_shape=lambda *facts: (0,),
 )
+kalman_layer = late("kalmanac.ops.cpu.layer", "kalman_layer")
 linear = linear_operator(
     "cpu",
     late("kalmanac.ops.cpu.launch", "linear_forward"),

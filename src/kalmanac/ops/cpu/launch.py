@@ -1,5 +1,6 @@
 """From tensors to kernels: arrays without copies, memory for results, PyTorch's threads."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,14 +26,15 @@ NUMPY = {
     torch.complex128: np.complex128,
 }
 ENOUGH_TO_SHARE = 2**15  # elements; less is done before a second thread has woken up
+LINE = 64  # bytes
 MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-level cache
 
 
 def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
     """See `operators.kalman_operator`."""
     dtype = signals[0].dtype
-    like, inputs, raw = _kalman_inputs(parameters, signals, layout, floors)
-    found = _filter(like, inputs, raw, _belief_arrays(like, beliefs), row_facts(like, *facts))
+    like, inputs, raw = kalman_arrays(parameters, signals, layout, floors)
+    found = _filter(like, inputs, raw, belief_arrays(like, beliefs), row_facts(like, *facts))
     mean, variance = (torch.from_numpy(x) for x in found[:2])
     m, P = (torch.from_numpy(x[:, 0]) for x in found[2:])
     return mean.to(dtype), variance.to(dtype), m, P, m.new_empty(0)
@@ -40,22 +42,21 @@ def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
 
 def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
     """See `operators.kalman_operator`."""
-    like, inputs, raw = _kalman_inputs(parameters, signals, layout, floors)
+    like, inputs, raw = kalman_arrays(parameters, signals, layout, floors)
     rows, _, channels = like.shape
-    number = NUMPY[like.dtype]
-    beliefs_, facts_ = _belief_arrays(like, beliefs), row_facts(like, *facts)
+    beliefs_, facts_ = belief_arrays(like, beliefs), row_facts(like, *facts)
     if outputs[0].dtype == like.dtype:
         saved = arrays(like, outputs[:2])
     else:  # rounded to half precision: filter again
         saved = tuple(_filter(like, inputs, raw, beliefs_, facts_)[:2])
-    g_signals = [np.empty(x.shape, number) for x in signals]
-    named = _split(g_signals, layout)
+    g_signals = [fresh(x.shape, like.dtype).numpy() for x in signals]
+    named = split(g_signals, layout)
     if "q" in named:
         named["q"][:] = 0  # added to, like the sums
     # of a row: a, b, constant q; start and prior; what rounding took
-    sums = np.zeros((12, rows, 1, channels), number)
-    unused = np.empty((rows, 1, channels), number) if "u" not in named else sums[1]
-    g_u, g_q = (_all_steps(x, tuple(like.shape)) for x in (unused, sums[2]))
+    sums = fresh((12, rows, 1, channels), like.dtype).zero_().numpy()
+    unused = np.empty_like(sums[1]) if "u" not in named else sums[1]
+    g_u, g_q = (all_steps(x, tuple(like.shape)) for x in (unused, sums[2]))
     g_inputs = (
         sums[0], sums[1], named.get("u", g_u), named.get("q", g_q), named["w"], named["r"]
     )  # fmt: skip
@@ -63,7 +64,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     given_ = tuple(zero if g is None else arrays(like, [g.to(like.dtype)])[0] for g in given)
     launch(
         kalman_kernels.backward, like, inputs, raw, beliefs_, facts_,
-        saved, given_, g_inputs, tuple(sums[3:7]), tuple(sums[7:]), flags=_present(raw),
+        saved, given_, g_inputs, tuple(sums[3:7]), tuple(sums[7:]), flags=floors_given(raw),
     )  # fmt: skip
     summed = [torch.from_numpy(x).sum((0, 1)) for x in sums[:3]]
     if floors[1] is not None and parameters[2] is not None:
@@ -78,24 +79,23 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
 def _filter(like, inputs, floors, beliefs, facts):
     """Mean and variance of all steps and of the end, (B, 1, N)."""
     rows, steps, channels = like.shape
-    number = NUMPY[like.dtype]
-    outputs = [np.empty((rows, steps, channels), number) for _ in range(2)]
-    outputs += [np.empty((rows, 1, channels), number) for _ in range(4)]  # ends, scratch
+    outputs = [fresh((rows, steps, channels), like.dtype).numpy() for _ in range(2)]
+    outputs.extend(fresh((4, rows, 1, channels), like.dtype).numpy())  # ends, scratch
     launch(
         kalman_kernels.forward, like, inputs, floors, beliefs, facts, tuple(outputs),
-        flags=_present(floors),
+        flags=floors_given(floors),
     )  # fmt: skip
     return outputs[:4]
 
 
-def _belief_arrays(like, beliefs):
+def belief_arrays(like, beliefs):
     """(m, P) of start and prior, N(0, 1) where they are absent."""
     zero, one = arrays(like, [like.new_zeros(like.shape[2]), like.new_ones(like.shape[2])])
     found = zip(beliefs, (zero, one, zero, one), strict=True)
     return tuple(s if x is None else arrays(like, [x])[0] for x, s in found)
 
 
-def _kalman_inputs(parameters, signals, layout, floors):
+def kalman_arrays(parameters, signals, layout, floors):
     """A signal, the arrays of (a, b, u, q, w, r) in the carry dtype, and the kernels' floors.
 
     b = 1 and u = 0 where absent. Time-varying noises with a floor stay raw, a constant one becomes
@@ -104,7 +104,7 @@ def _kalman_inputs(parameters, signals, layout, floors):
     a, b, q = parameters
     signals = [x.to(a.dtype) for x in signals]
     like = signals[0].narrow(-1, 0, a.shape[0])
-    named = _split([_readable(x) for x in signals], layout)
+    named = split([_readable(x) for x in signals], layout)
     r_floor, q_floor = (None if x is None else NUMPY[a.dtype](x) for x in floors)
     if q is not None and q_floor is not None:
         q, q_floor = F.softplus(q) + floors[1], None
@@ -114,7 +114,7 @@ def _kalman_inputs(parameters, signals, layout, floors):
     return like, (a_, b_, u, q_, named["w"], named["r"]), (r_floor, q_floor)
 
 
-def _split(signals, layout):
+def split(signals, layout):
     """`operators.split_signals` of arrays."""
     if len(signals) == len(layout):
         return dict(zip(layout, signals, strict=True))
@@ -124,7 +124,8 @@ def _split(signals, layout):
     }
 
 
-def _present(floors):
+def floors_given(floors):
+    """The form of a kernel: which noises come before their softplus."""
     return tuple(x is not None for x in floors)
 
 
@@ -199,9 +200,13 @@ def launch(
 
 
 def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Memory for a result. numpy's, because it asks for huge pages: torch's costs a page fault
-    every 4 KiB, which is more than the whole scan takes."""
-    return torch.from_numpy(np.empty(shape, NUMPY[dtype]))
+    """Memory for a result, from the start of a cache line: vectors across two take up to twice as
+    long. numpy's, because it asks for huge pages: torch's costs a page fault every 4 KiB, which is
+    more than the whole scan takes."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
+    return torch.from_numpy(room[begin : begin + size].view(NUMPY[dtype]).reshape(shape))
 
 
 def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
@@ -219,12 +224,12 @@ def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
         elif x.ndim == 2:
             x = x[:, None]
         elif x.shape != shape:
-            x = _all_steps(x, shape)
+            x = all_steps(x, shape)
         result.append(x)
     return tuple(result)
 
 
-def _all_steps(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def all_steps(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """(B, 1, N) as (B, T, N), by strides alone."""
     return np.ndarray(shape, x.dtype, x, 0, (x.strides[0], 0, x.itemsize))
 
