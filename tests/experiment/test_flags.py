@@ -26,6 +26,7 @@ def test_flags_are_read_by_their_types():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("--lr 1", "flag: got '--lr'; did you mean '--learning-rate'?"),
         ("--sed 1", "flag: got '--sed'; did you mean '--seed'?"),
         ("--seed x", "--seed: got x, expected int"),
         ("--seed", "--seed: got nothing, expected int"),

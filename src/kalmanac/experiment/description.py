@@ -8,6 +8,7 @@ import difflib
 import functools
 import hashlib
 import json
+import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -218,9 +219,14 @@ def expect_known(what: str, name: Any, known: Iterable[str]) -> None:
     names = list(known)
     if name in names:
         return
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    close = [x for x in names if _initials(x) == str(name).strip("-")]  # lr: learning_rate
+    close += difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
     raise ValueError(f"{what}: got {name!r}; {hint}")
+
+
+def _initials(name: str) -> str:
+    return "".join(word[0] for word in re.split("[-_]", name) if word)
 
 
 def expect_mapping(name: str, value: object) -> None:
