@@ -43,7 +43,7 @@ def test_a_search_that_was_stopped_proposes_the_same_again(tmp_path):
     study.learn(trained(next(works), tmp_path))
     stopped, killed = next(works), next(works)
     (tmp_path / "stop").touch()
-    study.learn(trained(stopped, tmp_path))  # ends as interrupted
+    study.learn(trained(stopped, tmp_path))  # ends as interrupted, before it begins
     (tmp_path / "stop").unlink()
     again = begin(tmp_path, seeds=1)  # `killed` was never told
     assert again.done == 1
@@ -53,7 +53,8 @@ def test_a_search_that_was_stopped_proposes_the_same_again(tmp_path):
     for work in (*proposed, *works):
         again.learn(trained(work, tmp_path))
     assert again.done == 4
-    assert len(read_summary(stopped[0].folder)["resumed"]) == 1
+    for work in (stopped, killed):
+        assert read_summary(work[0].folder)["status"] == "finished"
 
 
 def test_another_search_does_not_go_into_the_same_folder(tmp_path):
