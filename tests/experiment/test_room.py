@@ -105,23 +105,40 @@ def test_nothing_of_the_learner_changes():
 
 @pytest.mark.parametrize("capacity", [None, 600])
 @pytest.mark.parametrize("reserved", [False, True])
-def test_a_replay_holds_what_was_foretold(capacity, reserved):
-    sizes = Sizes(3, 2, False, images=((1, 8, 8),), observed=True)
+@pytest.mark.parametrize("images", [(), ((1, 8, 8),)])
+def test_a_replay_holds_what_was_foretold(images, capacity, reserved):
+    sizes = Sizes(3, 2, False, images=images, observed=True)
+    replay, steps = filled(sizes, capacity, reserved, 10**9), 2_000
+    told = bytes_needed(sizes, 4, steps, capacity=capacity, reserved=reserved)
+    assert told == held(replay) + 24 * (capacity or steps)
+
+
+@pytest.mark.parametrize("length", [1, 2, 20])
+def test_what_was_reserved_does_for_short_episodes(length):
+    sizes = Sizes(3, 2, False, observed=True)
+    replay = filled(sizes, None, True, length)
+    assert held(replay) + 24 * 2_000 == bytes_needed(sizes, 4, 2_000, reserved=True)
+
+
+def held(replay):
+    return sum(x.nbytes for x in replay._storage.fields.values())
+
+
+def filled(sizes, capacity, reserved, length):
+    """2,000 steps of four streams, in episodes of this length."""
     replay, steps = Replay(sizes, 4, capacity=capacity), 2_000
     if reserved:
         replay.reserve(steps)
     at = np.arange(4)
-
-    def seen():
-        pixels = np.zeros((4, 64), np.uint8)
-        return {"observation": np.zeros((4, 3)), "observed": at >= 0, "pixels": pixels}
-
-    replay.begin(at, **seen())
-    for _ in range(steps // 4):
-        replay.add(at, np.zeros((4, 2)), np.zeros(4), at < 0, at < 0, **seen())
-    held = sum(x.nbytes for x in replay._storage.fields.values())
-    told = bytes_needed(sizes, 4, steps, capacity=capacity, reserved=reserved)
-    assert told == held + 24 * (capacity or steps)
+    shown = {"observation": np.zeros((4, 3)), "observed": at >= 0}
+    if sizes.images:
+        shown["pixels"] = np.zeros((4, 64), np.uint8)
+    for step in range(steps // 4):
+        if step % length == 0:
+            replay.begin(at, **shown)
+        ends = np.full(4, step % length == length - 1)
+        replay.add(at, np.zeros((4, 2)), np.zeros(4), ends, at < 0, **shown)
+    return replay
 
 
 def test_no_folder_is_made_for_runs_that_do_not_fit(tmp_path, monkeypatch):
@@ -159,7 +176,8 @@ def test_a_container_s_limit_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(memory_module, "CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("2000\n")
-    assert free_bytes(CPU) == 3000
+    (tmp_path / "memory.stat").write_text("anon 1200\ninactive_file 500\nslab_reclaimable 100\n")
+    assert free_bytes(CPU) == 3600
     (tmp_path / "memory.max").write_text("max\n")
     assert free_bytes(CPU) > 10**8
     monkeypatch.setattr(memory_module, "PROC", tmp_path)

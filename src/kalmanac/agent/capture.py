@@ -168,12 +168,13 @@ def nothing_collected() -> Iterator[None]:
 
 def eagerly(work: Work) -> Metrics:
     """Run it with the matrix products that it asks for."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = work.tf32
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    products.fp32_precision = "tf32" if work.tf32 else "ieee"
     try:
         return work.run()
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        products.fp32_precision = before
 
 
 class Replayed:

@@ -24,10 +24,10 @@ def possible(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
 
     In full precision, libraries are faster.
     """
-    ready = parts[0].is_cuda and gpu.INSTALLED and parts[0].dtype == torch.float32
-    if not (ready and torch.backends.cuda.matmul.allow_tf32):
+    if not gpu.rounds_products(parts[0]):
         return False
-    return _fit(sum(part.shape[-1] for part in parts), weights)
+    inputs = sum(part.shape[-1] for part in parts)
+    return _fit(inputs, weights, gpu.shared_bytes(parts[0].device))
 
 
 def run(

@@ -25,14 +25,15 @@ class FusedLinear(nn.Linear):
         """(…, inputs) to (…, outputs)."""
         if not x.is_cuda or torch.compiler.is_compiling() or not self._small(x):
             return super().forward(x)
-        if torch.is_grad_enabled() and (x.requires_grad or self.weight.requires_grad):
+        wanted = (x, self.weight, self.bias)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in wanted):
             return FusedAffine.apply(x, self.weight, self.bias)
         return forward(x, self.weight, self.bias)
 
     def _small(self, x: Tensor) -> bool:
-        plain = x.dtype == self.weight.dtype == torch.float32 and self.bias is not None
-        fast = torch.backends.cuda.matmul.allow_tf32 and not torch.is_autocast_enabled("cuda")
-        return gpu.INSTALLED and plain and fast and max(self.weight.shape) <= MOST
+        plain = self.weight.dtype == x.dtype and self.bias is not None
+        plain = plain and not torch.is_autocast_enabled("cuda")
+        return plain and max(self.weight.shape) <= MOST and gpu.rounds_products(x)
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool = False) -> Tensor:

@@ -62,9 +62,12 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What a container may still take."""
+    """What a container may still take; copies of files that Linux would give up count as free."""
     try:
         most, now = ((CGROUP / f"memory.{x}").read_text().strip() for x in ("max", "current"))
+        lines = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    return None if most == "max" else max(0, int(most) - int(now))
+    held = dict(line.split() for line in lines)
+    kept = sum(int(held.get(name, 0)) for name in ("inactive_file", "slab_reclaimable"))
+    return None if most == "max" else max(0, int(most) - int(now) + kept)

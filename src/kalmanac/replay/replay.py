@@ -58,16 +58,19 @@ class Replay:
     def reserve(self, steps: int) -> None:
         """Make room for so many more transitions at once: until they have come, nothing moves.
 
-        Episodes of a few steps need up to twice the room, and get it when they do.
+        Images are an exception: with episodes of a few steps they need up to twice the room, and
+        get it when they do.
         """
-        rows = int(self._episodes.head.max()) + -(-steps // self.streams) + FIRST_ROWS
+        each = -(-steps // self.streams)
+        rows = int(self._episodes.head.max()) + _reserved_rows(self.sizes, each)
         self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
         self._episodes.reserve(self.episodes + steps if self.capacity is None else self.capacity)
 
     def places(self) -> tuple[int, ...]:
         """Where the tensors lie that `sample` reads; other numbers after they had to move."""
         table = self._episodes.table()
-        return (*(x.data_ptr() for x in self._storage.fields.values()), table.entries.data_ptr())
+        tensors = (*self._storage.fields.values(), *table)
+        return (self._storage.rows, *table.entries.shape, *(x.data_ptr() for x in tensors))
 
     def settle(self) -> None:
         """Bring the table of episodes on the device up to date, as `sample` would."""
@@ -228,17 +231,22 @@ def bytes_needed(
 ) -> int:
     """What a replay holds after so many steps: as reserved for them, or doubled as they came.
 
-    Where it doubles, the old half goes when the new one is half full. Episodes of a few steps take
-    up to twice as many rows.
+    Where it doubles, the old half goes when the new one is half full, and episodes of a few steps
+    take up to twice as many rows.
     """
     each = -(-steps // streams)
-    rows = each + FIRST_ROWS if reserved else FIRST_ROWS
+    rows = _reserved_rows(sizes, each) if reserved else FIRST_ROWS
     while rows < 1 + min(each, each if capacity is None else capacity // streams):
         rows *= 2
     most = _most_rows(capacity, streams)
     rows = rows if most is None else min(rows, most)
     episodes = steps if capacity is None else capacity
     return int((streams * rows + 1) * row_bytes(sizes)) + 3 * 8 * episodes
+
+
+def _reserved_rows(sizes: Sizes, steps: int) -> int:
+    """Of a stream, for so many steps: an episode has one observation more than it has steps."""
+    return steps + FIRST_ROWS if sizes.images else 2 * steps + 1
 
 
 def _most_rows(capacity: int | None, streams: int) -> int | None:

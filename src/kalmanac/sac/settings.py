@@ -78,5 +78,8 @@ def _exactly(number: float) -> Fraction:
 def choose_device(device: str | torch.device) -> torch.device:
     """ "auto" is CUDA where it is available, else the CPU."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and chosen.index is not None:
+        torch.cuda.set_device(chosen)  # kernels are launched on the current one
+    return chosen

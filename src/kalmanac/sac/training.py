@@ -49,6 +49,7 @@ class Training(Work):
 
     def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Go on in another environment; the episodes under way end as truncated."""
+        self._captured = None  # it draws from the generator of before
         self.replay.close()
         if env.num_envs > self.replay.streams:
             self.replay = _with_streams(self.replay, env.num_envs)
@@ -195,6 +196,7 @@ class Training(Work):
         """
         self.transitions, self.updates = state["transitions"], state["updates"]
         self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
+        self._state = self._asked = None  # what was chosen belongs to other episodes
         self._warm_up.bit_generator.state = state["warm_up"]
         load_generator(self._drawing, state["drawing"])
         load_generator(self._looking, state["looking"])

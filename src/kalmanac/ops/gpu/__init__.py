@@ -5,9 +5,11 @@ CPU tensors: slowly, but it is the same code, so that it can be tested without a
 """
 
 import os
+from functools import cache
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
 
 from kalmanac.ops.gpu.tiling import saved_shape
 from kalmanac.ops.late import late
@@ -28,6 +30,24 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     if dtype not in DTYPES:
         return f"it has no kernel for {dtype}"
     return None
+
+
+def rounds_products(x: Tensor) -> bool:
+    """May products of x round their factors to TF32 here, so that kernels of ours can make them?"""
+    if not (INSTALLED and x.is_cuda and x.dtype == torch.float32):
+        return False
+    return torch.backends.cuda.matmul.fp32_precision == "tf32" and _has_tf32(x.device)
+
+
+@cache
+def _has_tf32(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@cache
+def shared_bytes(device: torch.device) -> int:
+    """Memory that one program may share on the device."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 kalman = kalman_operator(

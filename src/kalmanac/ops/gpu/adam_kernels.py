@@ -45,6 +45,12 @@ def norm(partials, group: tl.constexpr, programs, PP: tl.constexpr):
 
 
 @triton.jit
+def at_most_one(x):
+    """min(x, 1); NaN stays NaN."""
+    return tl.minimum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def move(
     values, gradients, average, square, steps, trailing, partials, norms, size,
     a0, a1, b0, b1, begin, trails, rate: tl.float64, tau: tl.float64, max_norm: tl.float64,
@@ -62,8 +68,8 @@ def move(
     inside = i < size
     g = tl.load(gradients + i, mask=inside, other=0.0)
     if CLIPS:
-        share_1 = tl.minimum((max_norm / (first + 1e-6)).to(dtype), 1.0)
-        share_2 = tl.minimum((max_norm / (second + 1e-6)).to(dtype), 1.0)
+        share_1 = at_most_one((max_norm / (first + 1e-6)).to(dtype))
+        share_2 = at_most_one((max_norm / (second + 1e-6)).to(dtype))
         g = tl.where((i >= a0) & (i < a1), g * share_1, g)
         g = tl.where((i >= b0) & (i < b1), g * share_2, g)
     m = tl.load(average + i, mask=inside, other=0.0)

@@ -212,12 +212,21 @@ def slopes(
         tl.store(gx + i * wanted + c[None, :], into, mask=here & (c[None, :] < wanted))
 
 
-def fit(inputs: int, weights: Sequence[Tensor]) -> bool:
-    """These layers (K, n, m) can go through the kernels."""
+def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
+    """These layers (K, n, m) can go through the kernels, of which one program shares so many bytes.
+
+    What a program needs is bounded from above: compilers differ.
+    """
     hidden, outputs = [w.shape[2] for w in weights[:-1]], weights[-1].shape[2]
     powers = all(LEAST <= h <= WIDEST and h == triton.next_power_of_2(h) for h in hidden)
     few = inputs <= MOST_INPUTS and outputs <= (FEW if len(hidden) == 1 else MOST_OUTPUTS)
-    return len(hidden) in (1, 2) and powers and few
+    if not (len(hidden) in (1, 2) and powers and few):
+        return False
+    if len(hidden) == 1:  # the backward holds the first layer, twice, and two blocks of rows
+        columns = 2 * side(inputs + 1) + 3 * SHALLOW_BACK.block
+    else:
+        columns = 2 * DEEP.columns + DEEP.block
+    return 4 * max(hidden) * columns <= shared
 
 
 def shallow_forward(

@@ -58,7 +58,7 @@ def read(
     DISCRETE: tl.constexpr, OP: tl.constexpr, AP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK tokens: the observation, and what followed it, whose action the next token sees."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     inside = i < tokens
     t = i % WIDTH
     c, a = tl.arange(0, OP)[None, :], tl.arange(0, AP)[None, :]
