@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kalmanac.agent import fused_layers, wide_layers
+from kalmanac.ops.gpu import head_kernels
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 
@@ -97,3 +98,25 @@ def test_rounded_products_stay_near(widths: tuple[int, ...]) -> None:
         torch.autograd.grad(found, learnt, g), torch.autograd.grad(truth, learnt, g), strict=True
     ):
         assert (a - b).norm() <= 0.05 * b.norm()
+
+
+@pytest.mark.parametrize(
+    ("widths", "shared", "fits"),
+    [
+        ((17, 256, 3), 232_448, True),  # Best Arm's critic on an H200
+        ((17, 256, 3), 65_536, False),
+        ((24, 256, 256, 5), 232_448, True),
+        ((24, 256, 256, 5), 65_536, False),
+        ((24, 200, 5), 232_448, False),  # no power of two
+        ((24, 5), 232_448, False),
+        ((24, 64, 64, 64, 5), 232_448, False),
+        ((24, 64, 9), 232_448, False),
+    ],
+    ids=str,
+)
+def test_layers_that_do_not_fit_go_elsewhere(
+    widths: tuple[int, ...], shared: int, fits: bool
+) -> None:
+    weights = [torch.zeros(2, n, m) for n, m in pairwise(widths)]
+    assert head_kernels.fit(widths[0], weights, shared) is fits
+    assert not fused_layers.possible([torch.zeros(3, widths[0])], weights)  # no GPU

@@ -12,7 +12,7 @@ from kalmanac.ops import gpu
 from kalmanac.ops.late import late
 
 _KERNELS = "kalmanac.ops.gpu.head_kernels"
-_fit = late(_KERNELS, "fit")
+_fit, _shared_bytes = late(_KERNELS, "fit"), late(_KERNELS, "shared_bytes")
 _forward, _backward = late(_KERNELS, "forward"), late(_KERNELS, "backward")
 _shallow_forward = late(_KERNELS, "shallow_forward")
 _shallow_backward = late(_KERNELS, "shallow_backward")
@@ -27,7 +27,7 @@ def possible(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
     if not gpu.rounds_products(parts[0]):
         return False
     inputs = sum(part.shape[-1] for part in parts)
-    return _fit(inputs, weights, gpu.shared_bytes(parts[0].device))
+    return _fit(inputs, weights, _shared_bytes(parts[0].device))
 
 
 def run(

@@ -44,12 +44,6 @@ def _has_tf32(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-@cache
-def shared_bytes(device: torch.device) -> int:
-    """Memory that one program may share on the device."""
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-
-
 kalman = kalman_operator(
     "gpu",
     late("kalmanac.ops.gpu.launch", "kalman_forward"),

@@ -7,12 +7,14 @@ and the gradients are products of their own. Hidden widths are powers of two up 
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import driver
 
 from kalmanac.ops.gpu.product_kernels import LEAST, add_chunks, side
 
@@ -227,6 +229,12 @@ def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     else:
         columns = 2 * DEEP.columns + DEEP.block
     return 4 * max(hidden) * columns <= shared
+
+
+@cache
+def shared_bytes(device: torch.device) -> int:
+    """Memory that one program may share on the device."""
+    return driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
 
 
 def shallow_forward(
