@@ -10,6 +10,7 @@ runs in a process of its own, as a user would call it.
 
 import argparse
 import itertools
+import json
 import math
 import os
 import subprocess
@@ -85,18 +86,27 @@ def write_run(folder: Path, data: dict[str, Any], low: float, high: float, rows:
         run.summarize(status="finished", step=total)
 
 
+# Linux counts the memory of whoever started a process as the process's own, so that a small one has
+# to start the report, and to say what its children took.
+STARTER = """
+import json, resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss]))
+sys.exit(code)
+"""
+
+
 def measure(root: Path, out: Path) -> Cost:
     """One report on the runs in `root`."""
     words = [sys.executable, "-m", "kalmanac", "report", str(root), "--out", str(out)]
     began = time.perf_counter()
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as report:
-        _, status, used = os.wait4(report.pid, 0)  # of this child and its own alone
-        report.returncode = os.waitstatus_to_exitcode(status)
+    starter = [sys.executable, "-c", STARTER, *words]
+    told = subprocess.run(starter, check=True, stdout=subprocess.PIPE, text=True).stdout
     seconds = time.perf_counter() - began
-    if report.returncode:
-        raise subprocess.CalledProcessError(report.returncode, words)
+    processor, largest = json.loads(told)
     unit = 1 if sys.platform == "darwin" else 1024
-    return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * unit / 1e6, 3)
+    return Cost(seconds, processor, largest * unit / 1e6, 3)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,9 +13,9 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("widths", [(5, 16, 3), (5, 64, 1), (5, 32, 128, 3), (5, 16, 16, 17)])
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("steps", [1, 60])
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("count", "steps", "transposed"), [(2, 60, False), (1, 60, True), (1, 1, False)]
+)
 def test_values_and_gradients(
     widths: tuple[int, ...], count: int, steps: int, transposed: bool, device: str
 ) -> None:

@@ -29,6 +29,7 @@ def test_what_was_not_measured_has_no_hours():
     assert row.hours is None
 
 
+@pytest.mark.slow
 def test_measured_times_can_be_kept(tmp_path):
     run = next(run for run in suites("quick")["best-arm"] if run.agent == "memoryless")
     speeds = measure([run, run])
