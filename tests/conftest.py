@@ -1,6 +1,9 @@
 """Settings for all tests: how hypothesis searches, and who runs Triton where there is no GPU."""
 
+import importlib
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,3 +27,13 @@ def compiled_only(monkeypatch):
 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(gpu, "INTERPRETED", False)
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports modules of benchmarks/ by name, as its scripts import each other."""
+    folder = Path(__file__).parents[1] / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module
+    for path in folder.glob("*.py"):
+        sys.modules.pop(path.stem, None)

@@ -1,21 +1,6 @@
 """The benchmark of checkpoints runs, and what it measures does not grow."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
-
-import pytest
-
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
 
 
 def test_a_quick_run_writes_facts(bench, tmp_path, capsys):

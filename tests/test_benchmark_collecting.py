@@ -1,27 +1,18 @@
 """The benchmark of collecting runs, and its parts are the whole."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-
 
 @pytest.fixture
-def bench(monkeypatch):
-    """The script, imported as it runs."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module("collecting")
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+def script(bench):
+    return bench("collecting")
 
 
-def test_a_quick_run_tells_parts_rounds_and_evaluations(bench, tmp_path, capsys):
+def test_a_quick_run_tells_parts_rounds_and_evaluations(script, tmp_path, capsys):
     out = tmp_path / "collecting.json"
-    assert bench.main(["--quick", "--seeds", "2", "--out", str(out)]) == 0
+    assert script.main(["--quick", "--seeds", "2", "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     parts = found["parts"]
     assert parts.keys() == {

@@ -1,28 +1,19 @@
 """The benchmark of environments runs, and times nobody whose rewards differ."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-
 
 @pytest.fixture
-def bench(monkeypatch):
-    """The script, imported as it runs."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module("environments")
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+def script(bench):
+    return bench("environments")
 
 
-def test_a_quick_run_prints_ratios_and_writes_facts(bench, tmp_path, capsys):
+def test_a_quick_run_prints_ratios_and_writes_facts(script, tmp_path, capsys):
     out = tmp_path / "environments.json"
     words = ["--quick", "--only", "pendulum-swingup", "MineSweeper", "--out", str(out)]
-    assert bench.main(words) == 0
+    assert script.main(words) == 0
     found = json.loads(out.read_text())
     assert [row["name"] for row in found["rows"]] == [
         "dmc/pendulum-swingup", "popgym/MineSweeperEasy", "popgym/MineSweeperEasy, copied",
@@ -35,13 +26,13 @@ def test_a_quick_run_prints_ratios_and_writes_facts(bench, tmp_path, capsys):
     assert "popgym, with state: all tasks together" in told
 
 
-def test_other_rewards_are_not_timed(bench, monkeypatch, capsys):
-    step = bench.DMC.step
+def test_other_rewards_are_not_timed(script, monkeypatch, capsys):
+    step = script.DMC.step
 
     def wrong(self, action):
         seen, reward, *rest = step(self, action)
         return seen, reward + 1, *rest
 
-    monkeypatch.setattr(bench.DMC, "step", wrong)
-    assert bench.main(["--quick", "--only", "pendulum-swingup"]) == 1
+    monkeypatch.setattr(script.DMC, "step", wrong)
+    assert script.main(["--quick", "--only", "pendulum-swingup"]) == 1
     assert "REFUSED dmc/pendulum-swingup: other rewards" in capsys.readouterr().out

@@ -1,9 +1,5 @@
 """The update in JAX is ours, and is timed only then."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,18 +8,8 @@ from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.optimiser import _views
 from kalmanac.replay import Sizes
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
 SIZES = Sizes(2, 3, True)
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Modules of benchmarks/, imported as the script imports them."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
 
 
 def small_learner(**changes):

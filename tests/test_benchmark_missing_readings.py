@@ -12,7 +12,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_short_run_prints_its_table_and_leaves_its_files(tmp_path):
     out = tmp_path / "found.json"
     done = subprocess.run(

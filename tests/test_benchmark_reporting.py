@@ -1,20 +1,11 @@
 """A thousand runs are reported on in bounded time and memory."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
-
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.fixture
-def reporting(monkeypatch):
-    """The benchmark, imported as the script is."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module("reporting")
-    sys.modules.pop("reporting", None)
+def reporting(bench):
+    return bench("reporting")
 
 
 def test_its_runs_are_a_thousand_different_ones(reporting):

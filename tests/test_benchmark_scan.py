@@ -1,10 +1,7 @@
 """The benchmark runs, says what it measured, and times nobody who is wrong."""
 
-import importlib
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,17 +10,7 @@ from kalmanac.ops import BACKENDS, Belief, usable
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Modules of benchmarks/, imported as the script imports them."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
 
 
 def test_quick_run_writes_times_ratios_and_facts(bench, tmp_path, capsys):

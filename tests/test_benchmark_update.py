@@ -1,9 +1,6 @@
 """The benchmark of updates runs, counts the products it compares with, and times nobody broken."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +10,7 @@ from kalmanac.agent import AgentSettings, Learner
 from kalmanac.encoders import ENCODERS
 from kalmanac.replay import Sizes
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Modules of benchmarks/, imported as the script imports them."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        sys.modules.pop(path.stem, None)
 
 
 @pytest.mark.usefixtures("compiled_only")

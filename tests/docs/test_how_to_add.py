@@ -73,7 +73,6 @@ def test_the_suite_is_valid_and_planned(capsys, request):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_suite_runs_and_is_reported(missing, tmp_path, capsys):
     pytest.importorskip("rliable")
     words = ["track-missing", *FLAGS, "--jobs=1", "--threads=1", "--folder", str(tmp_path)]

@@ -1,6 +1,6 @@
 """The Kalman-filter layer (paper, section 4.2, Fig. 2): projections, a filter, a projection."""
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from kalmanac.encoders.encoder import (
     HistoryEncoder,
     Lengths,
     State,
+    Steps,
     carried,
     check_step,
     positive_sizes,
@@ -107,14 +108,7 @@ class KalmanLayer(HistoryEncoder):
             (self.in_projection.weight, self.in_projection.bias),
             (self.out_projection.weight, self.out_projection.bias),
             self._raw_process_noise(),
-            layout=self.layout,
-            b=b,
-            state=None if state is None else Belief(*state),
-            lengths=steps.lengths,
-            reset=steps.reset,
-            observed=steps.observed,
-            r_floor=self.r_min,
-            q_floor=self.q_min,
+            **self._conditions(steps, state, b),
         )
         return steps.zero_pads(z), last
 
@@ -173,19 +167,25 @@ class KalmanLayer(HistoryEncoder):
             a,
             self.in_projection(steps.h),
             self._raw_process_noise(),
-            layout=self.layout,
-            b=b,
-            state=None if state is None else Belief(*state),
-            lengths=steps.lengths,
-            reset=steps.reset,
-            observed=steps.observed,
-            r_floor=self.r_min,
-            q_floor=self.q_min,
+            **self._conditions(steps, state, b),
             details=details,
         )
         posterior, last = found[:2]
         filtering = found[2] if len(found) == 3 else None
         return steps.zero_pads(self._read_out(posterior)), last, posterior, filtering
+
+    def _conditions(self, steps: Steps, state: State | None, b: Tensor | None) -> dict[str, Any]:
+        """What a filter is told beside its parameters and signals."""
+        return {
+            "layout": self.layout,
+            "b": b,
+            "state": None if state is None else Belief(*state),
+            "lengths": steps.lengths,
+            "reset": steps.reset,
+            "observed": steps.observed,
+            "r_floor": self.r_min,
+            "q_floor": self.q_min,
+        }
 
     def _raw_process_noise(self) -> Tensor | None:
         if self.raw_process_noise is None:
