@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from enum import Enum
 from functools import cache
+from types import MethodType
 from typing import Any, ClassVar, final
 
 import gymnasium
@@ -171,11 +172,13 @@ class _NoEpisode:
 
 @cache  # one class for all copies of a task: Python's caches of attributes go by class
 def _quick(kind: type[Any]) -> type[Any]:
-    """The same task, whose `np_random` is a place in memory.
+    """The same task, whose `np_random` is a place in memory, and whose cards are dealt quickly.
 
     Gymnasium's is a property that asks at every draw whether there is a generator. Here there
     always is one, and `np_random` is another name for where Gymnasium keeps it.
     """
+    # Those of another task: Python finds attributes slowly in objects once they have shown `vars`.
+    decks = [name for name, value in vars(kind()).items() if hasattr(value, "hands")]
 
     @final
     class Quick(kind):  # type: ignore[misc]
@@ -184,9 +187,22 @@ def _quick(kind: type[Any]) -> type[Any]:
         def __init__(self) -> None:
             self._np_random, self._np_random_seed = seeding.np_random()  # type: ignore[misc]
             super().__init__()
+            for name in decks:
+                deck = getattr(self, name)
+                deck.deal = MethodType(_deal, deck)
 
     Quick.np_random = Quick.__dict__["_np_random"]
     return Quick
+
+
+def _deal(deck: Any, player: str, num_cards: int = 1) -> None:
+    """What popgym's `Deck.deal` does; one card, the usual case, without slices of arrays."""
+    left = deck.deck_len - num_cards
+    if num_cards == 1 and left >= 0:
+        deck.hands[player].append(deck.idx.item(left))
+        deck.deck_len = left
+    else:
+        type(deck).deal(deck, player, num_cards)
 
 
 def _actions(
