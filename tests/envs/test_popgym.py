@@ -113,6 +113,35 @@ def test_a_copy_plays_its_own_game(truth):
     assert copied._task.num_steps == 20
 
 
+@pytest.mark.parametrize("counts", [(1, 3, 1, 2, 1, 44, 1), (52, 1), (1,) * 53])
+def test_cards_are_dealt_as_popgym_deals_them(counts):
+    from popgym.core.deck import Deck, DeckEmptyError
+
+    deck, truth = POPGym("AutoencodeEasy")._task.deck, Deck()
+    truth.add_players("system")
+    for cards in (deck, truth):
+        cards.reset(rng=np.random.default_rng(0))
+    for count in counts[:-1]:
+        for cards in (deck, truth):
+            cards.deal("system", count)
+        assert deck["system"] == truth["system"]
+        assert len(deck) == len(truth)
+    assert {type(card) for card in deck["system"]} == {int}
+    with pytest.raises(DeckEmptyError):
+        deck.deal("system", counts[-1])
+    assert deck["system"] == truth["system"]
+    assert len(deck) == len(truth)
+
+
+def test_a_copied_deck_is_dealt_from_alone():
+    env = POPGym("RepeatPreviousEasy")
+    env.reset(seed=0)
+    left = len(env._task.deck)
+    copied = copy.deepcopy(env)
+    copied.step(0)
+    assert (len(env._task.deck), len(copied._task.deck)) == (left, left - 1)
+
+
 def test_a_vector_copies_and_a_single_environment_is_the_caller_s_own():
     env = POPGym("RepeatFirstEasy")
     row, info = env.reset(seed=0)
@@ -120,7 +149,7 @@ def test_a_vector_copies_and_a_single_environment_is_the_caller_s_own():
     again, _ = env.reset(seed=0)
     assert sorted(again) == [0, 0, 0, 1]
     vector = make_vector("popgym/RepeatFirstEasy", 2)
-    assert not vector.envs[0]._copy
+    assert not vector.envs[0].reset()[0].flags.writeable
     first, _ = vector.reset(seed=0)
     first[:] = 7.0
     np.testing.assert_array_equal(vector.reset(seed=0)[0][0], again)
@@ -180,16 +209,20 @@ def test_misuse_is_refused():
         spaces.Discrete(5),
         spaces.MultiDiscrete([2, 3]),
         spaces.MultiDiscrete([4] * 9),  # too many values for a table
+        spaces.Tuple([spaces.Discrete(2)] * 64),  # too many for an int64
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
         spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
         spaces.Tuple((spaces.Box(-1, 2, (3,)), spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
         spaces.Box(-2, 2, (2, 2)),
     ],
 )
-def test_one_hot_is_gymnasium_s_flattening(space):
-    box, rows = one_hot(space)
+@pytest.mark.parametrize("copied", [False, True])
+def test_one_hot_is_gymnasium_s_flattening(space, copied):
+    box, rows = one_hot(space, copied)
     space.seed(0)
     for _ in range(20):
         value = space.sample()
         row = rows[value]
         assert row in box
         np.testing.assert_array_equal(row, flat(space, value))
+        assert row.flags.writeable or not copied

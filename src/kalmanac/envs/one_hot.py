@@ -1,5 +1,6 @@
 """Values of any space as one row of floats: one-hot where it is discrete, as they are elsewhere."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, final
 
@@ -21,29 +22,37 @@ class Rows(Protocol):
     def __getitem__(self, value: Any, /) -> Floats: ...
 
 
-def one_hot(space: gymnasium.Space[Any]) -> tuple[Row, Rows]:
+def one_hot(space: gymnasium.Space[Any], copy: bool = True) -> tuple[Row, Rows]:
     """A flat Box for the values of `space`, and the rows of these values.
 
-    Groups stand in the order of the space. Rows can be handed out and kept: each is either new, or
-    one of a table and read-only, so that nobody can change what others see.
+    Groups stand in the order of the space. Every row is new; without `copy`, it may also be one of
+    a table, which others see too, and is read-only then.
     """
     leaves = space.spaces if isinstance(space, spaces.Tuple) else (space,)
-    box, sizes = _flat_box(leaves), [n for leaf in leaves for n in _counts(leaf)]
-    if all(sizes) and np.prod(sizes) <= _MOST_ROWS:
-        rows = _table(sizes)
-        if isinstance(space, spaces.Discrete):
-            return box, [*rows.values()]
-        if all(isinstance(leaf, spaces.Discrete) for leaf in leaves):
-            return box, rows
-        if isinstance(space, spaces.MultiDiscrete) and space.shape == (2,):
-            return box, _Pairs(rows, sizes)
+    rows = _table(space, leaves)
+    if rows is not None:
+        return _flat_box(leaves), _Copies(rows) if copy else rows
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return box, _Copied()
-    return box, _Filled(leaves, isinstance(space, spaces.Tuple))
+        return _flat_box(leaves), _Converted()
+    return _flat_box(leaves), _Filled(leaves, isinstance(space, spaces.Tuple))
 
 
-def _table(sizes: Sequence[int]) -> dict[tuple[int, ...], Floats]:
-    """Every row there is, read-only."""
+def _table(space: gymnasium.Space[Any], leaves: Leaves) -> Rows | None:
+    """Every row there is, if they are few."""
+    sizes = [n for leaf in leaves for n in _counts(leaf)]
+    if not all(sizes) or math.prod(sizes) > _MOST_ROWS:
+        return None
+    if isinstance(space, spaces.Discrete):
+        return [*_every_row(sizes).values()]
+    if all(isinstance(leaf, spaces.Discrete) for leaf in leaves):
+        return _every_row(sizes)
+    if isinstance(space, spaces.MultiDiscrete) and space.shape == (2,):
+        return _Pairs(_every_row(sizes), sizes)
+    return None
+
+
+def _every_row(sizes: Sequence[int]) -> dict[tuple[int, ...], Floats]:
+    """The row of every value, read-only."""
     first = np.cumsum([0, *sizes[:-1]])
     rows = {}
     for value in np.ndindex(*sizes):
@@ -52,6 +61,17 @@ def _table(sizes: Sequence[int]) -> dict[tuple[int, ...], Floats]:
         row.flags.writeable = False
         rows[value] = row
     return rows
+
+
+@final
+class _Copies:
+    """Copies of the rows of a table."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __getitem__(self, value: Any, /) -> Floats:
+        return self._rows[value].copy()
 
 
 @final
@@ -68,7 +88,7 @@ class _Pairs:
 
 
 @final
-class _Copied:
+class _Converted:
     """Rows of numbers as they are."""
 
     def __getitem__(self, value: NDArray[Any], /) -> Floats:
@@ -92,7 +112,7 @@ class _Filled:
                 self._places.append((False, end, ()))
             else:
                 first = end + np.cumsum([0, *_counts(leaf)[:-1]])
-                self._places.append((False, first, ()))
+                self._places.append((False, first.reshape(leaf.shape), ()))
             end += width
         self._size = end
 

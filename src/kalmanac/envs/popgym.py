@@ -65,14 +65,12 @@ class POPGym(gymnasium.Env[Floats, Any]):
                 f"task: got {task!r}, expected a task of popgym such as 'RepeatPreviousEasy'"
             )
         self._task: Any = _quick(getattr(tasks, task))()
-        self.observation_space, self._rows = one_hot(self._task.observation_space)
+        self.observation_space, self._rows = one_hot(self._task.observation_space, copy)
         self.privileged_space: Row | None = None
         self._truth: Rows | None = None
         if truth:
-            self.privileged_space, self._truth = one_hot(self._task.state_space)
-        self._copy = copy
-        if truth or copy:
-            self.step = self._careful_step  # type: ignore[method-assign]
+            self.privileged_space, self._truth = one_hot(self._task.state_space, copy)
+            self.step = self._telling_step  # type: ignore[method-assign]
         self.action_space, self.own_action = _actions(self._task.action_space)
         self._rewards: dict[float, np.float32] = {}
         # What steps go to; a step is too short for asking whether an episode is running.
@@ -90,8 +88,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
         observation, told = self._task.reset(seed=seed)
         told.clear()  # none of it is handed on, and the bandits copy theirs at every step
         self._game = self._playing
-        row = self._rows[observation]
-        return row.copy() if self._copy else row, self._info()
+        return self._rows[observation], self._info()
 
     def step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
         """One action."""
@@ -105,12 +102,10 @@ class POPGym(gymnasium.Env[Floats, Any]):
         # popgym makes an info for every step; what it tells in one is no business of the agent
         return self._rows[observation], reward, terminated, truncated, {} if info else info
 
-    def _careful_step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
-        """One action; the observation is copied, the state told, or both."""
-        row, reward, terminated, truncated, info = POPGym.step(self, action)
-        if self._truth is not None:
-            info = self._info()
-        return row.copy() if self._copy else row, reward, terminated, truncated, info
+    def _telling_step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
+        """One action; the state is told."""
+        row, reward, terminated, truncated, _ = POPGym.step(self, action)
+        return row, reward, terminated, truncated, self._info()
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """All that the future depends on, as plain data and arrays."""
@@ -141,8 +136,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
     def _info(self) -> dict[str, Any]:
         if self._truth is None:
             return {}
-        row = self._truth[self._task.get_state()]
-        return {"privileged": row.copy() if self._copy else row}
+        return {"privileged": self._truth[self._task.get_state()]}
 
     def _rounded(self, reward: float) -> np.float32:
         rounded = np.float32(reward)
