@@ -29,7 +29,8 @@ from report import print_table
 
 NOTES = (
     "an update draws its batch too; full windows; TF32 matrix products unless said otherwise",
-    "busy: the share of an update's time that kernels run, one seed; their time is the profiler's",
+    "busy: the time in kernels, by the profiler, of an update's time, one seed; above 100 % where "
+    "actor, critic and target run side by side",
     "agreement: largest difference of any parameter after 100 updates, graph against eager, by the "
     "largest parameter; with TF32 products, as in training, and in float32",
 )
@@ -60,9 +61,12 @@ class DrawnUpdate(Work):
 
 def measure(
     task: Any, names: Sequence[str], seeds: Sequence[int], make_learner: Callable[..., Learner],
-    seconds: float,
-) -> dict[str, Any]:  # fmt: skip
-    """One table: updates/s of every encoder, eager and with so many seeds in one graph."""
+    seconds: float, compare: bool, table: dict[str, Any], save: Callable[[], None],
+) -> None:  # fmt: skip
+    """Fill a table: updates/s of every encoder, eager and with so many seeds in one graph.
+
+    With `compare`, graph and eager updates too. It is saved after every row.
+    """
     device = torch.device("cuda")
     rng = np.random.default_rng(0)
     replay = filled(task.sizes, np.full(task.batch, task.context), rng, device)
@@ -70,7 +74,8 @@ def measure(
     def work(name: str) -> DrawnUpdate:
         return DrawnUpdate(make_learner(name, task, device), replay, task.batch, task.context)
 
-    rows = []
+    rows: list[dict[str, Any]] = []
+    table |= {"task": task.name, "batch": task.batch, "context": task.context, "rows": rows}
     for name in names:
         eager = work(name)
         row: dict[str, Any] = {"name": name, "eager": rate(partial(eagerly, eager), seconds)}
@@ -86,21 +91,20 @@ def measure(
             if n == 1:
                 row |= looked_at(together, 60 if name == "vssm+kf" else 8)
                 row["busy"] = row["microseconds_in_kernels"] * 1e-6 * row["seeds"][n]
-        row["agreement"] = agreement(work(name), work(name), device, tf32=True)
-        row["agreement_float32"] = agreement(work(name), work(name), device, tf32=False)
+        if compare:
+            row["agreement"] = agreement(work(name), work(name), device, tf32=True)
+            row["agreement_float32"] = agreement(work(name), work(name), device, tf32=False)
         rows.append(row)
+        save()
         _print_row(task.name, row)
     plain = PlainSAC(task.sizes, task.critic_hidden, device)
     batch = replay.sample(task.batch, task.context, generator=Generator(device).manual_seed(0))
-    peer = rate(lambda: plain.update(batch), seconds)
+    table["plain_gru_eager"] = peer = rate(lambda: plain.update(batch), seconds)
     print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
     learner = make_learner("vssm+kf", task, device)
-    compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
+    table["jax_jit"] = compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
     print(f"  JAX, vssm+kf, one jit: {jax_peer.in_words(compiled)}")
-    return {
-        "task": task.name, "batch": task.batch, "context": task.context, "rows": rows,
-        "plain_gru_eager": peer, "jax_jit": compiled,
-    }  # fmt: skip
+    save()
 
 
 def rate(run: Callable[[], object], seconds: float) -> float:
@@ -162,4 +166,5 @@ def _print_row(task: str, row: dict[str, Any]) -> None:
     cells = [f"{task}, {row['name']}", f"{row['eager']:,.0f}", *seeds.values()]
     cells += [str(row.get("kernels", "")), f"{row.get('microseconds_in_kernels', 0):,.0f}"]
     cells.append(f"{row.get('busy', 0):.0%}")
-    print_table(head, [[*cells, f"{row['agreement']:.1e}"]])
+    cells.append(f"{row['agreement']:.1e}" if "agreement" in row else "")
+    print_table(head, [cells])

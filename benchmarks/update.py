@@ -82,33 +82,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         notes = gpu_updates.NOTES if device.type == "cuda" else NOTES
         for note in notes:
             print(f"- {note}")
-        tables = []
+        tables: list[dict[str, Any]] = []
         for task in (SMALL,) if options.quick else TASKS:
             if device.type == "cuda":
                 names = options.only or list(ENCODERS)
-                tables.append(
-                    gpu_updates.measure(task, names, options.seeds, make_learner, options.seconds)
-                )
+                tables.append({})
+                gpu_updates.measure(
+                    task, names, options.seeds, make_learner, options.seconds, options.compare,
+                    tables[-1], lambda: _write(options, words, notes, tables),
+                )  # fmt: skip
                 continue
             for full in (False, True):
                 tables.append(measure(options.only or list(ENCODERS), task, full, device, rules))
                 _print(tables[-1])
+                _write(options, words, notes, tables)
                 release_memory()
     finally:
         torch.set_num_threads(before)
     if options.out is not None:
-        document = {
-            "command": command_on_record("benchmarks/update.py", words),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "machine": machine(),
-            "device": device.type,
-            "threads": options.threads,
-            "notes": notes,
-            "tables": tables,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"written: {options.out.name}")
     return 1 if any(table.get("refused") for table in tables) else 0
 
@@ -216,6 +207,26 @@ def _print(table: dict[str, Any]) -> None:
         print(f"  REFUSED {name}: {why}")
 
 
+def _write(
+    options: argparse.Namespace, words: Sequence[str], notes: Sequence[str], tables: list[Any]
+) -> None:
+    """What has been measured so far."""
+    if options.out is None:
+        return
+    document = {
+        "command": command_on_record("benchmarks/update.py", words),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "machine": machine(),
+        "device": options.device,
+        "threads": options.threads,
+        "notes": notes,
+        "tables": tables,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -224,6 +235,10 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9, help="samples per number")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 5, 10], help="on CUDA")
     parser.add_argument("--seconds", type=float, default=0.5, help="per number, on CUDA")
+    parser.add_argument(
+        "--compare", action=argparse.BooleanOptionalAction, default=True,
+        help="on CUDA, also compare graph and eager updates",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a small size and few repetitions")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
     return parser.parse_args(words)

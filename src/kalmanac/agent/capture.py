@@ -11,12 +11,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 from kalmanac.agent.learner import Learner, Metrics
+from kalmanac.agent.side_by_side import SideBySide
 from kalmanac.replay import Batch
 
 WARM_UP = 3  # eager runs before recording: libraries choose their kernels in the first ones
@@ -84,8 +86,7 @@ class Captured:
         self.branches, self.device = list(branches), device
         self.failed = False
         self._main = torch.cuda.Stream(device)
-        many = len(self.branches) > 1
-        self._sides = [torch.cuda.Stream(device) if many else self._main for _ in self.branches]
+        self._together = SideBySide(device, most=len(self.branches))
         self._warmed = 0
         self._places: list[Hashable] = []
         self._recording: Recording | None = None
@@ -130,17 +131,7 @@ class Captured:
         current.wait_stream(self._main)
 
     def _side_by_side(self) -> list[Metrics]:
-        """Each branch on its own stream, from the main one and back to it."""
-        found = []
-        for work, side in zip(self.branches, self._sides, strict=True):
-            if side is not self._main:
-                side.wait_stream(self._main)
-            with torch.cuda.stream(side):
-                found.append(eagerly(work))
-        for side in self._sides:
-            if side is not self._main:
-                self._main.wait_stream(side)
-        return found
+        return self._together(None, *(partial(eagerly, work) for work in self.branches))
 
     def _record(self) -> Recording:
         graph = torch.cuda.CUDAGraph()

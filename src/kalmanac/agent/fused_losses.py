@@ -42,10 +42,13 @@ def roots_of(
     settings = learner.settings
     history = read_history(batch)
     judged = read_history(batch, privileged=True) if settings.privileged_critic else history
-    logits = learner.actor(history)
-    with torch.no_grad():
-        following = learner.target.head(*learner.target.network.encode(judged))
-    q = learner.critic.head(*learner.critic.network.encode(judged))
+    actor, critic, target = learner.actor, learner.critic, learner.target
+    logits, following, q = learner.side_by_side(
+        (history, judged),
+        lambda: actor(history),
+        torch.no_grad()(lambda: target.head(*target.network.encode(judged))),
+        lambda: critic.head(*critic.network.encode(judged)),
+    )
     found = _discrete_losses(
         logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
         learner.log_alpha, gamma=settings.gamma, entropy_goal=learner.entropy_goal,

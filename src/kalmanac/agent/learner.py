@@ -12,6 +12,7 @@ from kalmanac.agent.diagnostics import diagnose
 from kalmanac.agent.networks import Actor, Critic, read_history
 from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
 from kalmanac.agent.settings import AgentSettings
+from kalmanac.agent.side_by_side import SideBySide
 from kalmanac.agent.snapshot import load_generator, split_prefixes
 from kalmanac.encoders import State, draw_dropout_from
 from kalmanac.replay import Batch, Sizes
@@ -55,6 +56,7 @@ class Learner:
         for module in (self.actor, self.critic, self.target):
             draw_dropout_from(self.learning, module)
 
+        self.side_by_side = SideBySide(self.device, most=3)
         self.learns_temperature = settings.ent_coef == "auto"
         self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)
         fixed = settings.ent_coef
@@ -146,12 +148,18 @@ class Learner:
         judged = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
-        policy, parameters = self.actor.policy, self.actor(history)
+        policy = self.actor.policy
+        parameters, following_seen, now_seen = self.side_by_side(
+            (history, judged),
+            lambda: self.actor(history),
+            torch.no_grad()(lambda: self.target.network.encode(judged)),
+            lambda: self.critic.network.encode(judged.but_last()),
+        )
         allowed = None if history.action_mask is None else history.action_mask[:, :-1]
 
         with torch.no_grad():
             there = policy.intend(parameters[:, 1:], self.learning)
-            following = self.target.judge(*self.target.network.encode(judged)).following()
+            following = self.target.judge(*following_seen).following()
             target = losses.bootstrap_target(
                 batch.reward,
                 batch.terminated,
@@ -160,7 +168,7 @@ class Learner:
             )
 
         here = policy.intend(parameters[:, :-1], self.learning)
-        now = self.critic.judge(*self.critic.network.encode(judged.but_last()))
+        now = self.critic.judge(*now_seen)
         q = now.taken(batch.action.masked_fill(steps.left_out[..., None], 0))
         if self.settings.actor_objective == "cross-entropy":
             climbs = losses.cross_entropy_loss(

@@ -1,8 +1,9 @@
-"""GRU and LSTM with PyTorch's own kernels, made resettable and safe on padded batches.
+"""GRU and LSTM, resettable and safe on padded batches.
 
+On a GPU with TF32 products, a GRU takes kernels of ours (`fused_gru.py`); all else takes PyTorch's.
 Sequences run unpacked: packing needs lengths on the host, which breaks graph capture. A reset cuts
-the sequence, and the pieces run one after the other. torch.compile refuses any nn.GRU or nn.LSTM
-in a full graph until `torch._dynamo.config.allow_rnn` is set.
+the sequence for them, and the pieces run one after the other. torch.compile refuses any nn.GRU or
+nn.LSTM in a full graph until `torch._dynamo.config.allow_rnn` is set.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from kalmanac.encoders import fused_gru
 from kalmanac.encoders.encoder import (
     HistoryEncoder,
     Lengths,
@@ -135,6 +137,8 @@ def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:
     """The hidden states of all steps, (B, T, N)."""
     weights = _weights(layer)
     x, hidden = x.to(weights[0].dtype), hidden.to(weights[0].dtype)
+    if fused_gru.possible(x, weights):
+        return fused_gru.run(x, hidden, weights, steps.reset)
     found = []
     for begin, end in pieces(steps.reset, x.shape[1]):
         if steps.reset is not None:

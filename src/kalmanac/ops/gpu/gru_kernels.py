@@ -1,0 +1,217 @@
+"""A GRU layer's steps in one launch each way (Cho et al., 2014, with PyTorch's q inside of r).
+
+    r = σ(W_ir x + b_ir + W_hr h + b_hr),   z = σ(W_iz x + b_iz + W_hz h + b_hz),
+    q = W_hn h + b_hn,   n = tanh(W_in x + b_in + r q),   h' = n + z (h - n)
+
+A program walks BLOCK rows through all steps, and the recurrent weights stay in its shared memory.
+cuDNN keeps the whole GPU for one layer, so that several seeds wait for each other. What the inputs
+bring is a product of all steps before the walk, and the weights' gradients are products after it.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kalmanac.ops.gpu.product_kernels import LEAST
+
+BLOCK = 8  # rows: the smallest side of a product, and eight multiprocessors for a batch of 64
+WIDEST = 128  # hidden
+WARPS = 8
+FREE = ["rows", "T", "reset_i", "reset_t"]
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x)), in the precision of x."""
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def fetch(at, PLAIN: tl.constexpr):
+    """float32 numbers; not by `tl.load`, which would insist on its own order of threads.
+
+    Bringing numbers into the order of a product takes a round through shared memory and two
+    barriers, and there are six of them in a step.
+    """
+    if PLAIN:
+        return tl.load(at)
+    return tl.inline_asm_elementwise(
+        "ld.global.f32 $0, [$1];", "=r,l", [at.to(tl.int64)], dtype=tl.float32, is_pure=True,
+        pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def put(at, x, PLAIN: tl.constexpr):
+    """The same for writing."""
+    if PLAIN:
+        tl.store(at, x)
+    else:
+        tl.inline_asm_elementwise(
+            "st.global.f32 [$1], $2; mov.b32 $0, 0;", "=r,l,r", [at.to(tl.int64), x],
+            dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=FREE)
+def forward(
+    driven, weight, bias, start, reset, states, before, bent, rows, T, reset_i, reset_t,
+    HAS_RESET: tl.constexpr, KEEP: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
+    EXACT: tl.constexpr, PLAIN: tl.constexpr,
+):  # fmt: skip
+    """All steps of BLOCK rows. To KEEP: r, z, n (in place of `driven`), h before a step, and q.
+
+    Tiles are (N, BLOCK), so that a product may have as few as 8 rows. Programs with fewer rows left
+    repeat the last one: the same numbers go to the same places.
+    """
+    PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
+    dtype: tl.constexpr = states.dtype.element_ty
+    i = tl.minimum(tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), rows - 1).to(tl.int64)[None, :]
+    j, k = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    w_r = tl.load(weight + j * N + k)
+    w_z = tl.load(weight + (N + j) * N + k)
+    w_n = tl.load(weight + (2 * N + j) * N + k)
+    b_r, b_z, b_n = tl.load(bias + j), tl.load(bias + N + j), tl.load(bias + 2 * N + j)
+    h = tl.load(start + i * N + j)
+    gates, at = driven + i * T * (3 * N) + j, i * T * N + j
+    r_, z_, n_ = fetch(gates, PLAIN), fetch(gates + N, PLAIN), fetch(gates + 2 * N, PLAIN)
+    for t in range(T):
+        r, z, n = r_ + b_r, z_ + b_z, n_
+        ahead = gates + tl.minimum(t + 1, T - 1) * (3 * N)
+        r_, z_, n_ = fetch(ahead, PLAIN), fetch(ahead + N, PLAIN), fetch(ahead + 2 * N, PLAIN)
+        if HAS_RESET:
+            fresh = tl.load(reset + i * reset_i + t * reset_t)
+            h = tl.where(fresh != 0, 0.0, h)
+        if KEEP:
+            put(before + at + t * N, h, PLAIN)
+        r = tl.dot(w_r, h, r, input_precision=PRECISION, out_dtype=dtype)
+        z = tl.dot(w_z, h, z, input_precision=PRECISION, out_dtype=dtype)
+        q = tl.dot(w_n, h, input_precision=PRECISION, out_dtype=dtype) + b_n
+        r, z = sigmoid(r), sigmoid(z)
+        n = 2.0 * sigmoid(2.0 * (n + r * q)) - 1.0
+        h = n + z * (h - n)
+        put(states + at + t * N, h, PLAIN)
+        if KEEP:
+            kept = gates + t * (3 * N)
+            put(kept, r, PLAIN)
+            put(kept + N, z, PLAIN)
+            put(kept + 2 * N, n, PLAIN)
+            put(bent + at + t * N, q, PLAIN)
+
+
+@triton.jit
+def read(gates, bent, before, given, row, j, N: tl.constexpr, PLAIN: tl.constexpr):
+    """What the backward needs of a step: r, z, n, q, h and the slope of h'."""
+    kept, at = gates + row * (3 * N) + j, row * N + j
+    return (
+        fetch(kept, PLAIN),
+        fetch(kept + N, PLAIN),
+        fetch(kept + 2 * N, PLAIN),
+        fetch(bent + at, PLAIN),
+        fetch(before + at, PLAIN),
+        fetch(given + at, PLAIN),
+    )
+
+
+@triton.jit(do_not_specialize=FREE)
+def backward(
+    given, gates, before, bent, weight, reset, slopes, g_start, rows, T, reset_i, reset_t,
+    HAS_RESET: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr,
+    PLAIN: tl.constexpr,
+):  # fmt: skip
+    """The slopes of n, r, z before their functions and of q, side by side, and of the start."""
+    PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
+    dtype: tl.constexpr = slopes.dtype.element_ty
+    i = tl.minimum(tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), rows - 1).to(tl.int64)[None, :]
+    j, k = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    w_r = tl.load(weight + k * N + j)
+    w_z = tl.load(weight + (N + k) * N + j)
+    w_n = tl.load(weight + (2 * N + k) * N + j)
+    carried = tl.zeros((N, BLOCK), dtype)
+    r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, i * T + T - 1, j, N, PLAIN)
+    for s in range(T):
+        t = T - 1 - s
+        r, z, n, q, h, g = r_, z_, n_, q_, h_, g_ + carried
+        row = i * T + tl.maximum(t - 1, 0)
+        r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N, PLAIN)
+        g_z = g * (h - n) * z * (1.0 - z)
+        g_n = g * (1.0 - z) * (1.0 - n * n)
+        g_r = g_n * q * r * (1.0 - r)
+        g_q = g_n * r
+        carried = tl.dot(w_r, g_r, g * z, input_precision=PRECISION, out_dtype=dtype)
+        carried = tl.dot(w_z, g_z, carried, input_precision=PRECISION, out_dtype=dtype)
+        carried = tl.dot(w_n, g_q, carried, input_precision=PRECISION, out_dtype=dtype)
+        place = slopes + (i * T + t) * (4 * N) + j
+        put(place, g_n, PLAIN)
+        put(place + N, g_r, PLAIN)
+        put(place + 2 * N, g_z, PLAIN)
+        put(place + 3 * N, g_q, PLAIN)
+        if HAS_RESET:
+            fresh = tl.load(reset + i * reset_i + t * reset_t)
+            carried = tl.where(fresh != 0, 0.0, carried)
+    tl.store(g_start + i * N + j, carried)
+
+
+class Walked(NamedTuple):
+    """The states of all steps, and what the backward wants to have kept, None without it."""
+
+    states: Tensor  # (B, T, N)
+    gates: Tensor | None  # (B, T, 3 N): r, z, n
+    before: Tensor | None  # (B, T, N): the state that a step begins with
+    bent: Tensor | None  # (B, T, N): q
+
+
+def walk(
+    driven: Tensor, weight: Tensor, bias: Tensor, start: Tensor, reset: Tensor | None, *,
+    keep: bool, exact: bool,
+) -> Walked:  # fmt: skip
+    """Every step of a GRU, from W_i x + b_i (B, T, 3 N) on, whose memory is used for `gates`.
+
+    Recurrent `weight` (3 N, N) and `bias` (3 N,); `start` (B, N); `reset` (B, T) bool.
+    """
+    rows, steps, _ = driven.shape
+    states = driven.new_empty(rows, steps, start.shape[1])
+    before, bent = (torch.empty_like(states) if keep else states for _ in range(2))
+    forward[(triton.cdiv(rows, BLOCK),)](
+        driven, weight, bias, start, _flags(reset, states), states, before, bent, rows, steps,
+        *_strides(reset), HAS_RESET=reset is not None, KEEP=keep, N=start.shape[1], BLOCK=BLOCK,
+        EXACT=exact, PLAIN=plain(driven), num_warps=WARPS, num_stages=1,
+    )  # fmt: skip
+    return Walked(states, driven, before, bent) if keep else Walked(states, None, None, None)
+
+
+def walk_back(
+    given: Tensor, walked: Walked, weight: Tensor, reset: Tensor | None, *, exact: bool
+) -> tuple[Tensor, Tensor]:
+    """Slopes (B, T, 4 N) of n, r, z before σ and tanh and of q, and those of the start (B, N)."""
+    rows, steps, hidden = given.shape
+    slopes = given.new_empty(rows, steps, 4 * hidden)
+    g_start = given.new_empty(rows, hidden)
+    backward[(triton.cdiv(rows, BLOCK),)](
+        given, walked.gates, walked.before, walked.bent, weight, _flags(reset, given), slopes,
+        g_start, rows, steps, *_strides(reset), HAS_RESET=reset is not None, N=hidden, BLOCK=BLOCK,
+        EXACT=exact, PLAIN=plain(given), num_warps=WARPS, num_stages=1,
+    )  # fmt: skip
+    return slopes, g_start
+
+
+def plain(x: Tensor) -> bool:
+    """Without the instructions of a GPU: interpreted, or another dtype than theirs."""
+    return not x.is_cuda or x.dtype != torch.float32
+
+
+def fits(hidden: int, shared: int) -> bool:
+    """The weights of so many hidden units fit into `shared` bytes, with room for the walk."""
+    sides = LEAST <= hidden <= WIDEST and hidden == triton.next_power_of_2(hidden)
+    return sides and 4 * (3 * hidden * hidden + 8 * BLOCK * hidden) <= shared
+
+
+def _flags(reset: Tensor | None, other: Tensor) -> Tensor:
+    return other if reset is None else reset
+
+
+def _strides(reset: Tensor | None) -> tuple[int, int]:
+    return (0, 0) if reset is None else (reset.stride(0), reset.stride(1))

@@ -1,0 +1,117 @@
+"""The GRU that a GPU walks in one launch each way is nn.GRU."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kalmanac.encoders import fused_gru
+from kalmanac.ops.gpu import gru_kernels
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
+
+
+def layer_of(inputs: int, hidden: int, device: str) -> nn.GRU:
+    """In float64 where Triton is interpreted."""
+    torch.manual_seed(0)
+    dtype = torch.float64 if device == "cpu" else torch.float32
+    return nn.GRU(inputs, hidden, batch_first=True, dtype=dtype).to(device)
+
+
+def plainly(layer: nn.GRU, x: Tensor, start: Tensor, reset: Tensor | None) -> Tensor:
+    """Step by step, with the state set to zero where it is reset; cuDNN would round products."""
+    found, h = [], start[None]
+    for t in range(x.shape[1]):
+        if reset is not None:
+            h = h.masked_fill(reset[None, :, t, None], 0)
+        with torch.backends.cudnn.flags(enabled=False):
+            y, h = layer(x[:, t : t + 1], h.contiguous())
+        found.append(y)
+    return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "steps", "inputs", "hidden"), [(3, 5, 2, 16), (20, 2, 16, 32), (1, 1, 1, 16)]
+)
+def test_values_and_gradients_are_those_of_nn_gru(
+    rows: int, steps: int, inputs: int, hidden: int, resets: bool, device: str
+) -> None:
+    layer = layer_of(inputs, hidden, device)
+    kind = {"dtype": layer.weight_hh_l0.dtype, "device": device}
+    x = torch.randn(rows, steps, inputs, **kind).requires_grad_()
+    start = torch.randn(rows, hidden, **kind).requires_grad_()
+    reset = torch.rand(rows, steps, device=device) < 0.3 if resets else None
+    learnt = [x, start, *layer.parameters()]
+    found = fused_gru.run(x, start, list(layer.parameters()), reset, exact=True)
+    truth = plainly(layer, x, start, reset)
+    near = 1e-12 if device == "cpu" else 1e-5
+    assert (found - truth).norm() <= near * truth.norm()
+    slope = torch.randn_like(truth)
+    names = ["x", "start", *dict(layer.named_parameters())]
+    for name, one, other in zip(
+        names,
+        torch.autograd.grad(found, learnt, slope),
+        torch.autograd.grad(truth, learnt, slope),
+        strict=True,
+    ):
+        assert (one - other).norm() <= 10 * near * other.norm(), name
+        assert one.shape == other.shape
+    with torch.no_grad():
+        again = fused_gru.run(x, start, list(layer.parameters()), reset, exact=True)
+    assert torch.equal(again, found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_and_slopes_that_are_no_neighbours(device: str) -> None:
+    layer = layer_of(4, 16, device)
+    kind = {"dtype": layer.weight_hh_l0.dtype, "device": device}
+    x = torch.randn(4, 3, 5, **kind).permute(1, 2, 0)  # (3, 5, 4)
+    start = torch.zeros(16, 3, **kind).mT
+    reset = (torch.rand(5, 3, device=device) < 0.5).mT
+    slope = torch.randn(3, 16, 5, **kind).mT
+    found = fused_gru.run(x, start, list(layer.parameters()), reset, exact=True)
+    truth = plainly(layer, x, start.contiguous(), reset)
+    near = 1e-11 if device == "cpu" else 1e-4
+    learnt = list(layer.parameters())
+    for one, other in zip(
+        torch.autograd.grad(found, learnt, slope),
+        torch.autograd.grad(truth, learnt, slope),
+        strict=True,
+    ):
+        assert (one - other).norm() <= near * other.norm()
+
+
+@pytest.mark.gpu
+def test_rounded_products_stay_near_at_the_papers_size() -> None:
+    """Eleven bits of each factor, over 257 steps."""
+    layer = layer_of(16, 128, "cuda")
+    x = torch.randn(64, 257, 16, device="cuda").requires_grad_()
+    start = torch.zeros(64, 128, device="cuda")
+    learnt = [x, *layer.parameters()]
+    found = fused_gru.run(x, start, list(layer.parameters()), None)
+    before = torch.backends.cudnn.rnn.fp32_precision
+    torch.backends.cudnn.rnn.fp32_precision = "ieee"
+    try:
+        truth, _ = layer(x, start[None])
+        slope = torch.randn_like(truth)
+        gradients = torch.autograd.grad(truth, learnt, slope)
+    finally:
+        torch.backends.cudnn.rnn.fp32_precision = before
+    assert (found - truth).norm() <= 2e-3 * truth.norm()
+    for one, other in zip(torch.autograd.grad(found, learnt, slope), gradients, strict=True):
+        assert (one - other).norm() <= 1e-2 * other.norm()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shared", "fits"),
+    [(128, 232_448, True), (128, 166_912, False), (64, 101_376, True), (256, 232_448, False),
+     (100, 232_448, False), (8, 232_448, False)],
+)  # fmt: skip
+def test_layers_that_do_not_fit_go_elsewhere(hidden: int, shared: int, fits: bool) -> None:
+    assert gru_kernels.fits(hidden, shared) is fits
+
+
+def test_a_cpu_takes_pytorchs_own() -> None:
+    layer = layer_of(4, 16, "cpu").float()
+    assert not fused_gru.possible(torch.zeros(2, 3, 4), list(layer.parameters()))
