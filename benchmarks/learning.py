@@ -1,10 +1,11 @@
-"""Finished runs as small files: the evaluations of each, one table, one picture.
+"""Runs as small files: the evaluations of each, and one table.
 
     kalmanac train best-arm --encoder gru --seed 0 --eval-every 25000 --folder runs/gru-seed0
     python benchmarks/learning.py runs/* --out results/best-arm
 
 Nothing is left out and nothing is trained: a run that stays at chance has its row, and the columns
-say what it does instead. Q and probability of an action are means over a batch of the replay.
+say what it does instead. Q and probability of an action are means over a batch of the replay. The
+pictures are those of `kalmanac report`.
 """
 
 import argparse
@@ -14,34 +15,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
-
-from kalmanac.envs import bayes_threshold, environment
 from kalmanac.runlog import read_experiment, read_metrics, read_summary, read_timing
 from report import print_table
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 LOOKED_AT = ("eval/", "train/q_action", "train/policy_action", "train/gain", "train/posterior")
 ALSO = ("step", "train/updates", "train/entropy", "train/q_mean", "train/critic_loss")
-HEAD = (
-    "",
-    "status",
-    "steps",
-    "best in",
-    "at",
-    "last in",
-    "out",
-    "length",
-    "wins",
-    "ends: ask above below",
-)
+LATE = 5  # evaluations at the end of a run that are averaged
+HEAD = ("", "status", "steps", "best", "at", "last", f"last {LATE}", "length", "ends with action")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the runs, write their evaluations, print the table, draw the curves."""
+    """Read the runs, write their evaluations, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--out", required=True, type=Path, help="folder for what is written")
@@ -51,8 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, run in runs.items():
         write(run, options.out / f"{name}.jsonl")
     print_table(list(HEAD), [row(name, run) for name, run in runs.items()])
-    draw(runs, options.out / "curves.png")
-    print(f"written: {len(runs)} runs and curves.png to {options.out.name}")
+    print(f"written: {len(runs)} runs to {options.out.name}")
     return 0
 
 
@@ -86,46 +69,27 @@ def rounded(value: Any) -> Any:
 
 
 def row(name: str, run: Mapping[str, Any]) -> list[str]:
-    """A line of the table: the best evaluation by return, and the last one in full."""
-    best = max(run["rows"], key=lambda r: r["eval/in/normalized"])
-    last = run["rows"][-1]
-    ends = " ".join(f"{last[f'eval/in/last_action_{i}']:.2f}" for i in range(3))
+    """A line of the table: the best evaluation by return, and the last ones."""
+    rows, last = run["rows"], run["rows"][-1]
+    best = max(rows, key=lambda r: score(r, "in"))
+    some = rows[-LATE:]
+    late = [f"{sum(score(r, place) for r in some) / len(some):.3g}" for place in places(last)]
+    told = (f"{last[key]:.2f}" for key in last if key.startswith("eval/in/last_action_"))
     return [
         name, run["summary"]["status"], f"{run['summary']['step']:,}",
-        f"{best['eval/in/normalized']:.2f}", f"{best['step']:,}",
-        f"{last['eval/in/normalized']:.2f}", f"{last['eval/out/normalized']:.2f}",
-        f"{last['eval/in/length']:.0f}", f"{last['eval/in/win_rate']:.2f}", ends,
+        f"{score(best, 'in'):.3g}", f"{best['step']:,}", f"{score(last, 'in'):.3g}",
+        " ".join(late), f"{last['eval/in/length']:.0f}", " ".join(told),
     ]  # fmt: skip
 
 
-def draw(runs: Mapping[str, Mapping[str, Any]], file: Path) -> None:
-    """Return in and out of distribution, and the length of an episode, over the training."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-    colours = dict(zip(runs, plt.get_cmap("tab10")(np.arange(10)), strict=False))
-    titles = {
-        "eval/in/normalized": "normalised return, in distribution",
-        "eval/out/normalized": "normalised return, out of distribution",
-        "eval/in/length": "questions before the decision, in distribution",
-    }
-    for axis, (key, title) in zip(axes, titles.items(), strict=True):
-        for name, run in runs.items():
-            steps = [r["step"] / 1000 for r in run["rows"]]
-            axis.plot(steps, [r[key] for r in run["rows"]], color=colours[name], label=name, lw=1.4)
-        axis.set(title=title, xlabel="environment steps, thousands")
-        axis.grid(alpha=0.3)
-    axes[2].set_yscale("log")
-    experiment = next(iter(runs.values()))["experiment"]
-    spec = environment(experiment["env"])
-    for axis, place in zip(axes, ("in", "out"), strict=False):
-        settings = {**experiment["env_settings"], **spec.evaluations[place]}
-        best = bayes_threshold(settings.pop("cost", 0.0), **settings).normalised_return
-        axis.axhline(
-            best, color="black", ls="--", lw=1, label="best fixed threshold on the posterior"
-        )
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(file, dpi=90)
-    plt.close(figure)
+def score(row: Mapping[str, Any], place: str) -> float:
+    """The return, divided by the task's own scale where it has one."""
+    return float(row.get(f"eval/{place}/normalized", row[f"eval/{place}/mean_reward"]))
+
+
+def places(row: Mapping[str, Any]) -> list[str]:
+    """What was evaluated: in distribution, and out of it if the task knows such."""
+    return [place for place in ("in", "out") if f"eval/{place}/mean_reward" in row]
 
 
 if __name__ == "__main__":

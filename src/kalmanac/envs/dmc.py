@@ -90,9 +90,9 @@ class DMC(gymnasium.Env[Floats, Floats]):
             raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
         if not self._as_it_is:
             action = self._middle + self._half * action
-        _, reward, discount, seen = now = self._sim.step(action)
+        _, reward, discount, seen = self._sim.step(action)
         observation = self._flat(seen)
-        over = now.last()
+        over = self._sim._reset_next_step
         info = {"privileged": observation.copy()}
         return observation, float(reward), over and discount == 0, over and discount != 0, info
 
