@@ -43,7 +43,7 @@ def test_values_and_gradients_are_those_of_nn_gru(
     start = torch.randn(rows, hidden, **kind).requires_grad_()
     reset = torch.rand(rows, steps, device=device) < 0.3 if resets else None
     learnt = [x, start, *layer.parameters()]
-    found = fused_gru.run(x, start, list(layer.parameters()), reset, exact=True)
+    found = fused_gru.run(x, start, list(layer.parameters()), reset=reset, exact=True)
     truth = plainly(layer, x, start, reset)
     near = 1e-12 if device == "cpu" else 1e-5
     assert (found - truth).norm() <= near * truth.norm()
@@ -58,7 +58,7 @@ def test_values_and_gradients_are_those_of_nn_gru(
         assert (one - other).norm() <= 10 * near * other.norm(), name
         assert one.shape == other.shape
     with torch.no_grad():
-        again = fused_gru.run(x, start, list(layer.parameters()), reset, exact=True)
+        again = fused_gru.run(x, start, list(layer.parameters()), reset=reset, exact=True)
     assert torch.equal(again, found)
 
 
@@ -70,7 +70,7 @@ def test_rows_and_slopes_that_are_no_neighbours(device: str) -> None:
     start = torch.zeros(16, 3, **kind).mT
     reset = (torch.rand(5, 3, device=device) < 0.5).mT
     slope = torch.randn(3, 16, 5, **kind).mT
-    found = fused_gru.run(x, start, list(layer.parameters()), reset, exact=True)
+    found = fused_gru.run(x, start, list(layer.parameters()), reset=reset, exact=True)
     truth = plainly(layer, x, start.contiguous(), reset)
     near = 1e-11 if device == "cpu" else 1e-4
     learnt = list(layer.parameters())
@@ -82,6 +82,39 @@ def test_rows_and_slopes_that_are_no_neighbours(device: str) -> None:
         assert (one - other).norm() <= near * other.norm()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_walk_ends_behind_the_longest_of_its_rows(resets: bool, device: str) -> None:
+    """Eight rows of a program know nothing of the nine others, and pads stay zero."""
+    layer = layer_of(2, 16, device)
+    kind = {"dtype": layer.weight_hh_l0.dtype, "device": device}
+    lengths = torch.tensor([0, 1, 3, 2, 1, 1, 0, 1, 5, 6, 1, 1, 1, 1, 1, 1, 0], device=device)
+    x = torch.randn(17, 6, 2, **kind)
+    start = torch.randn(17, 16, **kind).requires_grad_()
+    reset = torch.rand(17, 6, device=device) < 0.3 if resets else None
+    padded = torch.arange(6, device=device) >= lengths[:, None]
+    learnt = [start, *layer.parameters()]
+    weights = list(layer.parameters())
+    found = fused_gru.run(x, start, weights, lengths=lengths, reset=reset, exact=True)
+    with torch.no_grad():
+        again = fused_gru.run(x, start, weights, lengths=lengths, reset=reset, exact=True)
+    assert torch.equal(again, found)
+    assert not found[:8, 3:].any()
+    assert not found[16].any()
+    assert found[8:16, :6].all()
+    truth = plainly(layer, x, start, reset)
+    near = 1e-12 if device == "cpu" else 1e-5
+    apart = (found - truth).masked_fill(padded[..., None], 0)
+    assert apart.norm() <= near * truth.norm()
+    slope = torch.randn_like(truth).masked_fill(padded[..., None], 0)
+    for one, other in zip(
+        torch.autograd.grad(found, learnt, slope),
+        torch.autograd.grad(truth, learnt, slope),
+        strict=True,
+    ):
+        assert (one - other).norm() <= 10 * near * other.norm()
+
+
 @pytest.mark.gpu
 def test_rounded_products_stay_near_at_the_papers_size() -> None:
     """Eleven bits of each factor, over 257 steps."""
@@ -89,7 +122,7 @@ def test_rounded_products_stay_near_at_the_papers_size() -> None:
     x = torch.randn(64, 257, 16, device="cuda").requires_grad_()
     start = torch.zeros(64, 128, device="cuda")
     learnt = [x, *layer.parameters()]
-    found = fused_gru.run(x, start, list(layer.parameters()), None)
+    found = fused_gru.run(x, start, list(layer.parameters()))
     before = torch.backends.cudnn.rnn.fp32_precision
     torch.backends.cudnn.rnn.fp32_precision = "ieee"
     try:

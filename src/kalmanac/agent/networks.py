@@ -28,7 +28,7 @@ class History(NamedTuple):
     joined: Tensor  # (B, T + 1, O + A)
     observation: Tensor  # (B, T + 1, O)
     previous_action: Tensor  # (B, T + 1, A)
-    lengths: Tensor | None  # (B,); None: pads are computed like steps
+    lengths: Tensor  # (B,)
     reset: Tensor | None  # (B, T + 1)
     observed: Tensor | None  # (B, T + 1)
     pixels: Tensor | None = None  # (B, T + 1, P) uint8
@@ -40,7 +40,7 @@ class History(NamedTuple):
             self.joined[:, :-1],
             self.observation[:, :-1],
             self.previous_action[:, :-1],
-            None if self.lengths is None else self.lengths.clamp(max=self.observation.shape[1] - 1),
+            self.lengths.clamp(max=self.observation.shape[1] - 1),
             None if self.reset is None else self.reset[:, :-1],
             None if self.observed is None else self.observed[:, :-1],
             None if self.pixels is None else self.pixels[:, :-1],
@@ -56,14 +56,11 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     padded = token_pads(batch)[..., None]
     joined = torch.cat(parts, -1).masked_fill_(padded, 0)
     observation, previous_action = joined.tensor_split([-batch.previous_action.shape[-1]], -1)
-    # A GPU takes as long with pads as without, and all encoders are causal: no step depends on the
-    # pads behind it. Lengths would only add operations there.
-    lengths = None if observation.is_cuda else batch.lengths
     return History(
         joined,
         observation,
         previous_action,
-        lengths,
+        batch.lengths,
         batch.reset,
         batch.observed,
         batch.pixels,
@@ -117,11 +114,14 @@ class HistoryNetwork(nn.Module):
             return (observation,)
         assert self.embedder is not None
         whole = self.previous_action and observation is history.observation
+        # A GPU mostly takes as long with pads as without, and all encoders are causal: no step
+        # depends on the pads behind it. Lengths would only add operations there.
+        told = self.encoder.pads_cost_time or not observation.is_cuda
         z, _ = self.encoder(
             self.embedder(history.joined)
             if whole
             else self.embed(observation, history.previous_action),
-            lengths=history.lengths,
+            lengths=history.lengths if told else None,
             reset=history.reset,
             observed=history.observed,
         )

@@ -41,6 +41,7 @@ class HistoryEncoder(nn.Module, ABC):
     uses_history: ClassVar[bool] = (
         True  # False: z_t depends on h_t alone, and no embedder is needed
     )
+    pads_cost_time: ClassVar[bool] = False  # on a GPU, where most encoders compute them like steps
 
     @abstractmethod
     def initial_state(self, batch: int) -> State:

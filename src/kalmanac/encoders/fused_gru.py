@@ -12,7 +12,8 @@ from kalmanac.ops.late import late
 
 _KERNELS = "kalmanac.ops.gpu.gru_kernels"
 _walk, _walk_back = late(_KERNELS, "walk"), late(_KERNELS, "walk_back")
-_fits, _walked = late(_KERNELS, "fits"), late(_KERNELS, "Walked")
+_fits = late(_KERNELS, "fits")
+_marks, _walked = late(_KERNELS, "Marks"), late(_KERNELS, "Walked")
 _shared_bytes = late("kalmanac.ops.gpu.head_kernels", "shared_bytes")
 _product = late("kalmanac.ops.gpu.product_kernels", "product")
 _gradients = late("kalmanac.ops.gpu.product_kernels", "gradients")
@@ -27,35 +28,37 @@ def possible(x: Tensor, weights: Sequence[Tensor]) -> bool:
 
 
 def run(
-    x: Tensor, start: Tensor, weights: Sequence[Tensor], reset: Tensor | None, *,
-    exact: bool = False,
+    x: Tensor, start: Tensor, weights: Sequence[Tensor], *, lengths: Tensor | None = None,
+    reset: Tensor | None = None, exact: bool = False,
 ) -> Tensor:  # fmt: skip
     """The hidden states (B, T, N) of x (B, T, E) from `start` (B, N) on.
 
-    `weights` are nn.GRU's: of inputs (3 N, E), of states (3 N, N), and both biases. `reset` (B, T):
-    the state is zero before that step. `exact`: products do not round their factors.
+    `weights` are nn.GRU's: of inputs (3 N, E), of states (3 N, N), and both biases. Steps from
+    `lengths` (B,) on are pads, where x is finite and states mean nothing: the walk ends behind the
+    last step that it must. `reset` (B, T): the state is zero before that step. `exact`: products do
+    not round their factors.
     """
-    tensors = (x, start, *weights)
+    tensors, steps = (x, start, *weights), _marks(lengths, reset)
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return FusedGRU.apply(exact, reset, *tensors)
-    return _through(tensors, reset, keep=False, exact=exact).states
+        return FusedGRU.apply(exact, steps, *tensors)
+    return _through(tensors, steps, keep=False, exact=exact).states
 
 
-def _through(tensors: Sequence[Tensor], reset: Tensor | None, *, keep: bool, exact: bool) -> Any:
+def _through(tensors: Sequence[Tensor], steps: Any, *, keep: bool, exact: bool) -> Any:
     x, start, w_i, w_h, b_i, b_h = tensors
     driven = _product(x.reshape(-1, x.shape[-1]).contiguous(), w_i.mT, b_i, exact=exact)
     driven = driven.view(*x.shape[:-1], len(w_i))
-    return _walk(driven, w_h.contiguous(), b_h, start.contiguous(), reset, keep=keep, exact=exact)
+    return _walk(driven, w_h.contiguous(), b_h, start.contiguous(), steps, keep=keep, exact=exact)
 
 
 class FusedGRU(torch.autograd.Function):
     """`run`, differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, exact: bool, reset: Tensor | None, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, exact: bool, steps: Any, *tensors: Tensor) -> Tensor:
         """See `run`."""
-        walked = _through(tensors, reset, keep=True, exact=exact)
-        ctx.exact, ctx.reset = exact, reset
+        walked = _through(tensors, steps, keep=True, exact=exact)
+        ctx.exact, ctx.steps = exact, steps
         ctx.save_for_backward(tensors[0], tensors[2], tensors[3], *walked)
         return walked.states
 
@@ -66,7 +69,7 @@ class FusedGRU(torch.autograd.Function):
         x, w_i, w_h, *walked = ctx.saved_tensors
         exact, hidden = ctx.exact, w_h.shape[1]
         slopes, g_start = _walk_back(
-            given.contiguous(), _walked(*walked), w_h.contiguous(), ctx.reset, exact=exact
+            given.contiguous(), _walked(*walked), w_h.contiguous(), ctx.steps, exact=exact
         )
         rows = slopes.view(-1, 4 * hidden)  # n, r, z, q; weights have the order r, z, n or q
         into = None

@@ -44,6 +44,8 @@ class LSTMState(NamedTuple):
 class GRUEncoder(HistoryEncoder):
     """nn.GRU and a projection back to E. One nn.GRU per layer, as every layer's end is needed."""
 
+    pads_cost_time = True
+
     def __init__(
         self, d_model: int = 16, *, d_state: int = 128, layers: int = 1, norm: bool = False
     ) -> None:
@@ -138,7 +140,7 @@ def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:
     weights = _weights(layer)
     x, hidden = x.to(weights[0].dtype), hidden.to(weights[0].dtype)
     if fused_gru.possible(x, weights):
-        return fused_gru.run(x, hidden, weights, steps.reset)
+        return fused_gru.run(x, hidden, weights, lengths=steps.lengths, reset=steps.reset)
     found = []
     for begin, end in pieces(steps.reset, x.shape[1]):
         if steps.reset is not None:

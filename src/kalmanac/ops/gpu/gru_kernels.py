@@ -56,13 +56,21 @@ def put(at, x, PLAIN: tl.constexpr):
         )  # fmt: skip
 
 
+@triton.jit
+def last_step(lengths, i, T, HAS_LENGTHS: tl.constexpr):
+    """The step behind which all of these rows are pads."""
+    if HAS_LENGTHS:
+        return tl.minimum(tl.max(tl.load(lengths + i)).to(tl.int32), T)
+    return T
+
+
 @triton.jit(do_not_specialize=FREE)
 def forward(
-    driven, weight, bias, start, reset, states, before, bent, rows, T, reset_i, reset_t,
-    HAS_RESET: tl.constexpr, KEEP: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
-    EXACT: tl.constexpr, PLAIN: tl.constexpr,
+    driven, weight, bias, start, lengths, reset, states, before, bent, rows, T, reset_i, reset_t,
+    HAS_LENGTHS: tl.constexpr, HAS_RESET: tl.constexpr, KEEP: tl.constexpr, N: tl.constexpr,
+    BLOCK: tl.constexpr, EXACT: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
-    """All steps of BLOCK rows. To KEEP: r, z, n (in place of `driven`), h before a step, and q.
+    """The steps of BLOCK rows. To KEEP: r, z, n (in place of `driven`), h before a step, and q.
 
     Tiles are (N, BLOCK), so that a product may have as few as 8 rows. Programs with fewer rows left
     repeat the last one: the same numbers go to the same places.
@@ -77,10 +85,11 @@ def forward(
     b_r, b_z, b_n = tl.load(bias + j), tl.load(bias + N + j), tl.load(bias + 2 * N + j)
     h = tl.load(start + i * N + j)
     gates, at = driven + i * T * (3 * N) + j, i * T * N + j
+    stop = last_step(lengths, i, T, HAS_LENGTHS)
     r_, z_, n_ = fetch(gates, PLAIN), fetch(gates + N, PLAIN), fetch(gates + 2 * N, PLAIN)
-    for t in range(T):
+    for t in range(stop):
         r, z, n = r_ + b_r, z_ + b_z, n_
-        ahead = gates + tl.minimum(t + 1, T - 1) * (3 * N)
+        ahead = gates + tl.minimum(t + 1, stop - 1) * (3 * N)
         r_, z_, n_ = fetch(ahead, PLAIN), fetch(ahead + N, PLAIN), fetch(ahead + 2 * N, PLAIN)
         if HAS_RESET:
             fresh = tl.load(reset + i * reset_i + t * reset_t)
@@ -118,9 +127,9 @@ def read(gates, bent, before, given, row, j, N: tl.constexpr, PLAIN: tl.constexp
 
 @triton.jit(do_not_specialize=FREE)
 def backward(
-    given, gates, before, bent, weight, reset, slopes, g_start, rows, T, reset_i, reset_t,
-    HAS_RESET: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr,
-    PLAIN: tl.constexpr,
+    given, gates, before, bent, weight, lengths, reset, slopes, g_start, rows, T, reset_i, reset_t,
+    HAS_LENGTHS: tl.constexpr, HAS_RESET: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
+    EXACT: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """The slopes of n, r, z before their functions and of q, side by side, and of the start."""
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
@@ -131,9 +140,11 @@ def backward(
     w_z = tl.load(weight + (N + k) * N + j)
     w_n = tl.load(weight + (2 * N + k) * N + j)
     carried = tl.zeros((N, BLOCK), dtype)
-    r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, i * T + T - 1, j, N, PLAIN)
-    for s in range(T):
-        t = T - 1 - s
+    stop = last_step(lengths, i, T, HAS_LENGTHS)
+    row = i * T + tl.maximum(stop - 1, 0)
+    r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N, PLAIN)
+    for s in range(stop):
+        t = stop - 1 - s
         r, z, n, q, h, g = r_, z_, n_, q_, h_, g_ + carried
         row = i * T + tl.maximum(t - 1, 0)
         r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N, PLAIN)
@@ -155,6 +166,36 @@ def backward(
     tl.store(g_start + i * N + j, carried)
 
 
+class Marks(NamedTuple):
+    """Where rows end and begin anew.
+
+    A program stops behind the longest of its rows: no step depends on the pads after it, and what
+    is not computed is zero. Inputs are finite on pads.
+    """
+
+    lengths: Tensor | None  # (B,) integers
+    reset: Tensor | None  # (B, T) bool: the state is zero before that step
+
+    def room(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Memory for an output."""
+        return like.new_empty(shape) if self.lengths is None else like.new_zeros(shape)
+
+    def pointers(self, other: Tensor) -> tuple[Tensor, Tensor]:
+        """Both tensors; `other` stands for one that is not there."""
+        return (
+            other if self.lengths is None else self.lengths,
+            other if self.reset is None else self.reset,
+        )
+
+    def strides(self) -> tuple[int, int]:
+        """Of `reset`."""
+        return (0, 0) if self.reset is None else (self.reset.stride(0), self.reset.stride(1))
+
+    def flags(self) -> dict[str, bool]:
+        """What the kernels are compiled for."""
+        return {"HAS_LENGTHS": self.lengths is not None, "HAS_RESET": self.reset is not None}
+
+
 class Walked(NamedTuple):
     """The states of all steps, and what the backward wants to have kept, None without it."""
 
@@ -165,35 +206,37 @@ class Walked(NamedTuple):
 
 
 def walk(
-    driven: Tensor, weight: Tensor, bias: Tensor, start: Tensor, reset: Tensor | None, *,
-    keep: bool, exact: bool,
+    driven: Tensor, weight: Tensor, bias: Tensor, start: Tensor, steps: Marks, *, keep: bool,
+    exact: bool,
 ) -> Walked:  # fmt: skip
     """Every step of a GRU, from W_i x + b_i (B, T, 3 N) on, whose memory is used for `gates`.
 
-    Recurrent `weight` (3 N, N) and `bias` (3 N,); `start` (B, N); `reset` (B, T) bool.
+    Recurrent `weight` (3 N, N) and `bias` (3 N,); `start` (B, N).
     """
-    rows, steps, _ = driven.shape
-    states = driven.new_empty(rows, steps, start.shape[1])
-    before, bent = (torch.empty_like(states) if keep else states for _ in range(2))
+    rows, count, _ = driven.shape
+    shape = rows, count, start.shape[1]
+    states = steps.room(driven, shape)
+    before = steps.room(driven, shape) if keep else states
+    bent = torch.empty_like(states) if keep else states
     forward[(triton.cdiv(rows, BLOCK),)](
-        driven, weight, bias, start, _flags(reset, states), states, before, bent, rows, steps,
-        *_strides(reset), HAS_RESET=reset is not None, KEEP=keep, N=start.shape[1], BLOCK=BLOCK,
-        EXACT=exact, PLAIN=plain(driven), num_warps=WARPS, num_stages=1,
+        driven, weight, bias, start, *steps.pointers(states), states, before, bent, rows, count,
+        *steps.strides(), **steps.flags(), KEEP=keep, N=shape[2], BLOCK=BLOCK, EXACT=exact,
+        PLAIN=plain(driven), num_warps=WARPS, num_stages=1,
     )  # fmt: skip
     return Walked(states, driven, before, bent) if keep else Walked(states, None, None, None)
 
 
 def walk_back(
-    given: Tensor, walked: Walked, weight: Tensor, reset: Tensor | None, *, exact: bool
+    given: Tensor, walked: Walked, weight: Tensor, steps: Marks, *, exact: bool
 ) -> tuple[Tensor, Tensor]:
     """Slopes (B, T, 4 N) of n, r, z before σ and tanh and of q, and those of the start (B, N)."""
-    rows, steps, hidden = given.shape
-    slopes = given.new_empty(rows, steps, 4 * hidden)
+    rows, count, hidden = given.shape
+    slopes = steps.room(given, (rows, count, 4 * hidden))
     g_start = given.new_empty(rows, hidden)
     backward[(triton.cdiv(rows, BLOCK),)](
-        given, walked.gates, walked.before, walked.bent, weight, _flags(reset, given), slopes,
-        g_start, rows, steps, *_strides(reset), HAS_RESET=reset is not None, N=hidden, BLOCK=BLOCK,
-        EXACT=exact, PLAIN=plain(given), num_warps=WARPS, num_stages=1,
+        given, walked.gates, walked.before, walked.bent, weight, *steps.pointers(given), slopes,
+        g_start, rows, count, *steps.strides(), **steps.flags(), N=hidden, BLOCK=BLOCK, EXACT=exact,
+        PLAIN=plain(given), num_warps=WARPS, num_stages=1,
     )  # fmt: skip
     return slopes, g_start
 
@@ -207,11 +250,3 @@ def fits(hidden: int, shared: int) -> bool:
     """The weights of so many hidden units fit into `shared` bytes, with room for the walk."""
     sides = LEAST <= hidden <= WIDEST and hidden == triton.next_power_of_2(hidden)
     return sides and 4 * (3 * hidden * hidden + 8 * BLOCK * hidden) <= shared
-
-
-def _flags(reset: Tensor | None, other: Tensor) -> Tensor:
-    return other if reset is None else reset
-
-
-def _strides(reset: Tensor | None) -> tuple[int, int]:
-    return (0, 0) if reset is None else (reset.stride(0), reset.stride(1))
