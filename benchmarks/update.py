@@ -89,17 +89,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 tables.append({})
                 gpu_updates.measure(
                     task, names, options.seeds, make_learner, options.seconds, options.compare,
-                    tables[-1], lambda: _write(options, words, notes, tables),
+                    tables[-1], lambda: _write(options, words, notes, tables, finished=False),
                 )  # fmt: skip
                 continue
             for full in (False, True):
                 tables.append(measure(options.only or list(ENCODERS), task, full, device, rules))
                 _print(tables[-1])
-                _write(options, words, notes, tables)
+                _write(options, words, notes, tables, finished=False)
                 release_memory()
     finally:
         torch.set_num_threads(before)
     if options.out is not None:
+        _write(options, words, notes, tables, finished=True)
         print(f"written: {options.out.name}")
     return 1 if any(table.get("refused") for table in tables) else 0
 
@@ -208,8 +209,9 @@ def _print(table: dict[str, Any]) -> None:
 
 
 def _write(
-    options: argparse.Namespace, words: Sequence[str], notes: Sequence[str], tables: list[Any]
-) -> None:
+    options: argparse.Namespace, words: Sequence[str], notes: Sequence[str], tables: list[Any], *,
+    finished: bool,
+) -> None:  # fmt: skip
     """What has been measured so far."""
     if options.out is None:
         return
@@ -221,6 +223,7 @@ def _write(
         "device": options.device,
         "threads": options.threads,
         "notes": notes,
+        "finished": finished,
         "tables": tables,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

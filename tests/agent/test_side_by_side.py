@@ -19,17 +19,22 @@ def test_without_a_gpu_pieces_run_in_order() -> None:
     assert together(None, lambda: piece(4)) == [40]
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("captured", [False, True])
-def test_streams_change_no_number(captured: bool) -> None:
-    """Long pieces that share an input and whose results meet, forward and backward, many times."""
-    device = torch.device("cuda")
-    torch.manual_seed(0)
-    weights = [torch.randn(512, 512, device=device).requires_grad_() for _ in range(3)]
-    given = torch.randn(512, 512, device=device) / 30
+def test_more_pieces_than_streams_are_refused_before_the_first_one_runs() -> None:
+    ran: list[int] = []
+    together = SideBySide(torch.device("cpu"), most=2)
+    with pytest.raises(ValueError, match="pieces: got 3, expected at most 2"):
+        together(None, *[lambda: ran.append(1)] * 3)
+    assert not ran
 
-    def work(together: SideBySide) -> list[torch.Tensor]:
-        x = given * 2  # freed by the stream it was made on, while others may read it
+
+def gradients_of(
+    together: SideBySide, given: torch.Tensor, weights: list[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """Long pieces with a common input, which nobody else keeps; their results meet on one stream,
+    and that stream asks for memory while the backward runs."""
+
+    def forward() -> list[torch.Tensor]:
+        x = given * 2
 
         def piece(weight: torch.Tensor) -> torch.Tensor:
             y = x
@@ -37,24 +42,53 @@ def test_streams_change_no_number(captured: bool) -> None:
                 y = torch.tanh(y @ weight / 30)
             return y
 
-        found = together(x, *((lambda w=w: piece(w)) for w in weights))
-        return list(torch.autograd.grad(sum(y.square().sum() for y in found), weights))
+        return together(x, *((lambda w=w: piece(w)) for w in weights))
 
-    alone, beside = SideBySide(device, most=1), SideBySide(device, most=3)
-    truth = work(alone)
+    roots = forward()
+    slopes = [torch.ones_like(y) * 3 for y in roots]
+    found = torch.autograd.grad(roots, weights, slopes)
+    together.hold(found)
+    scratch = [torch.full_like(given, 7.0) for _ in range(4)]
+    return tuple(g + scratch[0] for g in found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("captured", [False, True])
+def test_streams_change_no_number(captured: bool) -> None:
+    device = torch.device("cuda")
+    torch.manual_seed(0)
+    weights = [torch.randn(512, 512, device=device).requires_grad_() for _ in range(3)]
+    given = torch.randn(512, 512, device=device) / 30
+    alone = SideBySide(torch.device("cpu"), most=3)  # one after the other, on one stream
+    truth = gradients_of(alone, given, weights)
+    torch.cuda.synchronize()
+    beside = SideBySide(device, most=3)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     if captured:
-        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            work(beside)
+            gradients_of(beside, given, weights)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            found = work(beside)
-        for _ in range(20):
+            found = gradients_of(beside, given, weights)
+    for _ in range(20):
+        if captured:
             graph.replay()
-            assert all(torch.equal(a, b) for a, b in zip(found, truth, strict=True))
-    else:
-        for _ in range(20):
-            found = work(beside)
-            assert all(torch.equal(a, b) for a, b in zip(found, truth, strict=True))
+        else:
+            found = gradients_of(beside, given, weights)
+        assert all(torch.equal(a, b) for a, b in zip(found, truth, strict=True))
+
+
+@pytest.mark.gpu
+def test_a_piece_that_fails_while_recording_is_named_and_leaves_nothing_open() -> None:
+    device = torch.device("cuda")
+    together = SideBySide(device, most=2)
+    x = torch.ones(8, device=device)
+
+    def fails() -> None:
+        raise RuntimeError("the piece itself")
+
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="the piece itself"), torch.cuda.graph(graph):
+        together(None, lambda: x + 1, fails)
+    assert torch.equal(together(None, lambda: x + 1, lambda: x + 2)[1], x + 2)

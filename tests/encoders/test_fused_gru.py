@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from kalmanac.encoders import fused_gru
+from kalmanac.encoders.recurrent import GRUEncoder, GRUState
 from kalmanac.ops.gpu import gru_kernels
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
@@ -115,12 +116,62 @@ def test_a_walk_ends_behind_the_longest_of_its_rows(resets: bool, device: str) -
         assert (one - other).norm() <= 10 * near * other.norm()
 
 
+@pytest.mark.parametrize("learns", ["x", "start", "weight_ih_l0", "bias_hh_l0"])
+def test_only_what_learns_gets_a_gradient(learns: str) -> None:
+    layer = layer_of(2, 16, "cpu").requires_grad_(False)
+    tensors = {"x": torch.randn(3, 4, 2).double(), "start": torch.randn(3, 16).double()}
+    tensors |= dict(layer.named_parameters())
+    wanted = tensors[learns].requires_grad_()
+    x, start, *weights = tensors.values()
+    found = fused_gru.run(x, start, weights, exact=True)
+    truth = plainly(layer, x, start, None)
+    slope = torch.randn_like(truth)
+    one, other = (torch.autograd.grad(y, [wanted], slope)[0] for y in (found, truth))
+    assert (one - other).norm() <= 1e-12 * other.norm()
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_an_encoder_tells_the_kernels_of_lengths_resets_and_states(
+    layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    encoder = GRUEncoder(4, d_state=16, layers=layers).double()
+    h, state = torch.randn(5, 6, 4).double(), torch.randn(5, layers, 16).double()
+    lengths, reset = torch.tensor([6, 0, 3, 1, 4]), torch.rand(5, 6) < 0.3
+    h[torch.arange(6) >= lengths[:, None]] = torch.nan
+    learnt = [h.requires_grad_(), state.requires_grad_(), *encoder.parameters()]
+    found = []
+    for kernels in (True, False):
+        monkeypatch.setattr(fused_gru, "possible", lambda *_, kernels=kernels: kernels)
+        z, (end,) = encoder(h, GRUState(state), lengths=lengths, reset=reset)
+        slopes = torch.autograd.grad([z, end], learnt, [torch.ones_like(z), torch.ones_like(end)])
+        found.append([z, end, *slopes])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_small_numbers_keep_their_digits() -> None:
+    """tanh(x) = x where x is tiny."""
+    layer = layer_of(1, 16, "cpu").float()
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.mul_(1e-5)
+        x = torch.ones(1, 1, 1)
+        weights = list(layer.parameters())
+        found = fused_gru.run(x, torch.zeros(1, 16), weights, exact=True)
+        truth = layer.double()(x.double())[0]
+    assert (found - truth).abs().max() <= 1e-6 * truth.abs().max()
+
+
 @pytest.mark.gpu
-def test_rounded_products_stay_near_at_the_papers_size() -> None:
-    """Eleven bits of each factor, over 257 steps."""
-    layer = layer_of(16, 128, "cuda")
-    x = torch.randn(64, 257, 16, device="cuda").requires_grad_()
-    start = torch.zeros(64, 128, device="cuda")
+@pytest.mark.parametrize(
+    ("rows", "steps", "hidden"), [(64, 257, 128), (13, 40, 64), (13, 40, 32), (13, 40, 16)]
+)
+def test_rounded_products_stay_near(rows: int, steps: int, hidden: int) -> None:
+    """Eleven bits of each factor, at the paper's size and at smaller ones."""
+    layer = layer_of(16, hidden, "cuda")
+    x = torch.randn(rows, steps, 16, device="cuda").requires_grad_()
+    start = torch.zeros(rows, hidden, device="cuda")
     learnt = [x, *layer.parameters()]
     found = fused_gru.run(x, start, list(layer.parameters()))
     before = torch.backends.cudnn.rnn.fp32_precision

@@ -99,7 +99,16 @@ def test_repeat_first_needs_memory(encoder):
     assert learned("repeat first", encoder) > forgetful + margin
 
 
-@pytest.mark.parametrize("encoder", encoders(with_memory=True))
+LONG = ("mamba", "gru", "transformer")  # ten seconds and more
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+        for name in encoders(with_memory=True)
+    ],
+)
 def test_noisy_integrator_needs_memory(encoder):
     reference = TASKS["noisy integrator"].reference
     forgetful = learned("noisy integrator", "memoryless")

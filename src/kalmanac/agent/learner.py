@@ -137,6 +137,7 @@ class Learner:
             found, metrics = self.losses_of(batch)
             roots = list(found.values())
             gradients = torch.autograd.grad(roots, self._learnt, materialize_grads=True)
+        self.side_by_side.hold(gradients)
         norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
         return metrics | {f"train/grad_norm_{name}": norm for name, norm in norms.items()}
 

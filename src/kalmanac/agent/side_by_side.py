@@ -7,35 +7,51 @@ import torch
 
 
 class SideBySide:
-    """Runs pieces of work one after the other, on a GPU each on a stream of its own.
+    """Runs up to `most` pieces of work one after the other, on a GPU each on a stream of its own.
 
     Autograd runs the backward of an operation on the stream of its forward, so that the backwards
     of the pieces run side by side too. Memory belongs to the stream that asked for it: what is
-    freed is handed out again there, and other streams may still be reading it. So what the pieces
-    read (`shared`) and what they return is held until the next call, which waits for all before it.
+    freed is handed out again there, while another stream may still be reading it. So what the
+    pieces read (`shared`), what they return and what else crosses streams (`hold`) is held until
+    the next call, which waits for all before it. A backward has to be launched before that call.
     """
 
     def __init__(self, device: torch.device, most: int) -> None:
-        self._device = device
-        on_gpu = device.type == "cuda"
-        # the last piece stays where the work came from
-        self._sides = [torch.cuda.Stream(device) for _ in range(most - 1)] if on_gpu else []
-        self._held: Any = None
+        self._device, self._most = device, most
+        self._sides: list[torch.cuda.Stream] = []
+        self._held: list[Any] = []
 
     def __call__(self, shared: Any, *pieces: Callable[[], Any]) -> list[Any]:
         """What the pieces return."""
-        if not self._sides:
+        if len(pieces) > self._most:
+            raise ValueError(f"pieces: got {len(pieces)}, expected at most {self._most}")
+        if self._device.type != "cuda" or self._most == 1:
             return [piece() for piece in pieces]
-        self._held = None
-        *others, last = pieces
-        main = torch.cuda.current_stream(self._device)
-        sides, found = self._sides[: len(others)], []
-        for piece, side in zip(others, sides, strict=True):
-            side.wait_stream(main)
-            with torch.cuda.stream(side):
-                found.append(piece())
-        found.append(last())
-        for side in sides:
-            main.wait_stream(side)
-        self._held = (shared, found)
+        if not self._sides:  # now: there are 32 streams in all, and not every learner learns
+            self._sides = [torch.cuda.Stream(self._device) for _ in range(self._most - 1)]
+        self.forget()
+        self.hold(shared)
+        *others, last = pieces  # the last one stays where the work came from
+        main, begun = torch.cuda.current_stream(self._device), []
+        found: list[Any] = []
+        self.hold(found)
+        try:
+            for piece, side in zip(others, self._sides, strict=False):
+                side.wait_stream(main)
+                begun.append(side)
+                with torch.cuda.stream(side):
+                    found.append(piece())
+            found.append(last())
+        finally:  # a recording that has failed must be joined too, else it tells of that instead
+            for side in begun:
+                main.wait_stream(side)
         return found
+
+    def hold(self, *things: Any) -> None:
+        """Until the next call."""
+        if self._sides:
+            self._held += things
+
+    def forget(self) -> None:
+        """Let go of all that is held."""
+        self._held = []

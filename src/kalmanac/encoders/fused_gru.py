@@ -36,8 +36,10 @@ def run(
     `weights` are nn.GRU's: of inputs (3 N, E), of states (3 N, N), and both biases. Steps from
     `lengths` (B,) on are pads, where x is finite and states mean nothing: the walk ends behind the
     last step that it must. `reset` (B, T): the state is zero before that step. `exact`: products do
-    not round their factors.
+    not round their factors; that of the recurrent weights' gradient is PyTorch's and does as its
+    switch says.
     """
+    lengths = None if lengths is None else lengths.contiguous()
     tensors, steps = (x, start, *weights), _marks(lengths, reset)
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return FusedGRU.apply(exact, steps, *tensors)

@@ -17,7 +17,7 @@ from kalmanac.replay import Batch, bytes_needed
 
 GB = 1e9
 FEW = 8  # windows to measure with: all of them might not fit
-WORKSPACES = 512 * 10**6  # of libraries, on each stream of a run on a GPU
+WORKSPACES = 512 * 10**6  # of libraries, on all streams of a run on a GPU
 SPARE = 0.05  # of the free memory: allocators do not fill it to the last byte
 
 
@@ -103,6 +103,7 @@ def _held_by_update(learner: Learner, batch: Batch) -> int:
     given = sum(x.nbytes for x in batch if x is not None)
     if learner.device.type == "cuda":
         learner.update(batch)  # libraries take their workspaces, once
+        learner.side_by_side.forget()
         torch.cuda.reset_peak_memory_stats(learner.device)
         before = torch.cuda.memory_allocated(learner.device)
         learner.update(batch)

@@ -19,7 +19,7 @@ from kalmanac.ops.gpu.product_kernels import LEAST
 
 BLOCK = 8  # rows: the smallest side of a product, and eight multiprocessors for a batch of 64
 WIDEST = 128  # hidden
-WARPS = 8
+WARPS = 8  # at most: one for every 16 hidden units, so that no two hold the same ones
 FREE = ["rows", "T", "reset_i", "reset_t"]
 
 
@@ -27,6 +27,14 @@ FREE = ["rows", "T", "reset_i", "reset_t"]
 def sigmoid(x):
     """1 / (1 + exp(-x)), in the precision of x."""
     return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    """2 σ(2x) - 1, and its series where that would cancel."""
+    s = x * x
+    near = 1.0 - s / 3.0 * (1.0 - s * 0.4 * (1.0 - s * (17.0 / 42.0) * (1.0 - s * (62.0 / 153.0))))
+    return tl.where(s < 1.0 / 256.0, x * near, 2.0 * sigmoid(2.0 * x) - 1.0)
 
 
 @triton.jit
@@ -100,7 +108,7 @@ def forward(
         z = tl.dot(w_z, h, z, input_precision=PRECISION, out_dtype=dtype)
         q = tl.dot(w_n, h, input_precision=PRECISION, out_dtype=dtype) + b_n
         r, z = sigmoid(r), sigmoid(z)
-        n = 2.0 * sigmoid(2.0 * (n + r * q)) - 1.0
+        n = tanh(n + r * q)
         h = n + z * (h - n)
         put(states + at + t * N, h, PLAIN)
         if KEEP:
@@ -221,7 +229,7 @@ def walk(
     forward[(triton.cdiv(rows, BLOCK),)](
         driven, weight, bias, start, *steps.pointers(states), states, before, bent, rows, count,
         *steps.strides(), **steps.flags(), KEEP=keep, N=shape[2], BLOCK=BLOCK, EXACT=exact,
-        PLAIN=plain(driven), num_warps=WARPS, num_stages=1,
+        PLAIN=plain(driven), num_warps=warps(shape[2]), num_stages=1,
     )  # fmt: skip
     return Walked(states, driven, before, bent) if keep else Walked(states, None, None, None)
 
@@ -236,9 +244,14 @@ def walk_back(
     backward[(triton.cdiv(rows, BLOCK),)](
         given, walked.gates, walked.before, walked.bent, weight, *steps.pointers(given), slopes,
         g_start, rows, count, *steps.strides(), **steps.flags(), N=hidden, BLOCK=BLOCK, EXACT=exact,
-        PLAIN=plain(given), num_warps=WARPS, num_stages=1,
+        PLAIN=plain(given), num_warps=warps(hidden), num_stages=1,
     )  # fmt: skip
     return slopes, g_start
+
+
+def warps(hidden: int) -> int:
+    """Of a program. Each reads a number of `driven` and puts another in its place."""
+    return min(WARPS, hidden // 16)
 
 
 def plain(x: Tensor) -> bool:
