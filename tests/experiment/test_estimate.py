@@ -13,6 +13,7 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.estimate import mean_seconds, update_as_trained
 from kalmanac.experiment.full_batch import full_batch
+from kalmanac.sac import TrainingSettings
 from tests.experiment.tiny import TINY
 
 
@@ -28,13 +29,18 @@ def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
 
 def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
     module = sys.modules[estimate.__module__]
-    monkeypatch.setattr(module, "Captured", lambda branches, device: ("graph", branches, device))
-    cuda = torch.device("cuda")
+    monkeypatch.setattr(module, "Captured", lambda work, device, record: (work, device, record))
+    cuda, eager = torch.device("cuda"), TrainingSettings(tf32=False, graph=False)
     gpu = SimpleNamespace(device=cuda, update=None)
-    kind, (work,), device = update_as_trained(gpu, "batch")
-    assert (kind, work.learner, work.batch, device) == ("graph", gpu, "batch", cuda)
+    (work,), device, recorded = update_as_trained(gpu, "batch", TrainingSettings())
+    assert (work.learner, work.batch, device) == (gpu, "batch", cuda)
+    assert work.tf32
+    assert recorded
+    (work,), _, recorded = update_as_trained(gpu, "batch", eager)
+    assert not work.tf32
+    assert not recorded
     cpu = make_model(TINY, training_environment(TINY), "cpu").learner
-    eager = update_as_trained(cpu, "batch")
+    eager = update_as_trained(cpu, "batch", TrainingSettings())
     assert (eager.func, eager.args) == (cpu.update, ("batch",))
 
 

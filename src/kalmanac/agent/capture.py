@@ -79,11 +79,14 @@ class Recording(NamedTuple):
 class Captured:
     """Runs the branches together, replayed from a graph from the fourth time on.
 
-    Where recording fails, they stay eager, and one warning says why.
+    Where recording fails, they stay eager, and one warning says why; without `record` they always
+    are.
     """
 
-    def __init__(self, branches: Sequence[Work], device: torch.device) -> None:
-        self.branches, self.device = list(branches), device
+    def __init__(
+        self, branches: Sequence[Work], device: torch.device, *, record: bool = True
+    ) -> None:
+        self.branches, self.device, self.record = list(branches), device, record
         self.failed = False
         self._main = torch.cuda.Stream(device)
         self._together = SideBySide(device, most=len(self.branches))
@@ -100,7 +103,7 @@ class Captured:
             self._places, self._recording = places, None
         if self.failed:
             return [eagerly(work) for work in self.branches]
-        if self._warmed < WARM_UP:
+        if self._warmed < WARM_UP or not self.record:
             self._warmed += 1
             with self._beside():
                 return self._side_by_side()

@@ -121,6 +121,10 @@ class Experiment:
     """Random steps before the first update."""
     overlap: bool = False
     """A GPU learns while the environments step, with actions of a policy one vector step older."""
+    tf32: bool = True
+    """On a GPU, matrix products of updates round their factors to 11 bits."""
+    graph: bool = True
+    """On a GPU, updates and acting are replayed from CUDA graphs."""
 
     eval_every: int = 10_000
     """Environment steps between evaluations."""

@@ -18,7 +18,7 @@ from kalmanac.experiment.memory import held_bytes, held_on_devices, release
 from kalmanac.experiment.room import GB, needed
 from kalmanac.replay import Batch
 from kalmanac.runlog import duration
-from kalmanac.sac import RecurrentSAC
+from kalmanac.sac import RecurrentSAC, TrainingSettings
 
 
 class Estimate(NamedTuple):
@@ -61,7 +61,8 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
         packed=model.device.type == "cpu",
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)
-    updates_with = (update_as_trained(model.learner, batch) for batch in (drawn, longest))
+    how = model.settings
+    updates_with = (update_as_trained(model.learner, batch, how) for batch in (drawn, longest))
     short, long = map(timed, updates_with)
     env.close()
     updates = experiment.update_to_data * max(
@@ -83,10 +84,14 @@ def endlessly(model: RecurrentSAC, steps: int) -> Iterator[RecurrentSAC]:
         yield from model.advance(steps)
 
 
-def update_as_trained(learner: Learner, batch: Batch) -> Callable[[], object]:
-    """An update in the form that a training runs: on CUDA, replayed from a graph."""
+def update_as_trained(
+    learner: Learner, batch: Batch, settings: TrainingSettings
+) -> Callable[[], object]:
+    """An update in the form that a training runs: on CUDA, replayed from a graph if it is."""
     if learner.device.type == "cuda":
-        return Captured([UpdateWith(learner, batch)], learner.device)
+        work = UpdateWith(learner, batch)
+        work.tf32 = settings.tf32
+        return Captured([work], learner.device, record=settings.graph)
     return partial(learner.update, batch)
 
 

@@ -50,12 +50,14 @@ class Asked:
 class Policy:
     """The actor of `learner` behind the normaliser, for n environments at a time.
 
-    On a GPU, acting is replayed from a graph for each n, unless it is `watched`: hooks on the
-    actor's modules hear nothing of a replay.
+    On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `watched`:
+    hooks on the actor's modules hear nothing of a replay.
     """
 
-    def __init__(self, learner: Learner, normaliser: Normaliser | None) -> None:
-        self.learner, self.normaliser = learner, normaliser
+    def __init__(
+        self, learner: Learner, normaliser: Normaliser | None, *, graph: bool = True
+    ) -> None:
+        self.learner, self.normaliser, self.graph = learner, normaliser, graph
         self.device = learner.device
         self.watched = False
         self._replayed: dict[Hashable, Replayed] = {}
@@ -90,7 +92,7 @@ class Policy:
                 shown["observation"], shown.get("observed")
             )
         draws = (generator or self.learner.acting) if explore else None
-        if self.device.type == "cpu" or self.watched:
+        if self.device.type == "cpu" or self.watched or not self.graph:
             action, after = self._act(shown, state, draws)
         else:
             action, after = self._replay(shown, state, draws)

@@ -43,7 +43,7 @@ class BanditEvaluation:
         self.bandits = BanditRules(rules, episodes, policy.device)
         self._kind = type(policy.start(1).encoder)
         self._some_steps: Callable[[list[Tensor]], list[Tensor]] = self._play
-        if policy.device.type == "cuda":
+        if policy.device.type == "cuda" and policy.graph:
             self._some_steps = Replayed(self._play, [], policy.device)
 
     def __call__(self, draws: Sequence[np.random.Generator]) -> list[PlayedBandits]:

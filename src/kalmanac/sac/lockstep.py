@@ -74,7 +74,9 @@ class Lockstep:
             return [(i, metrics) for i, metrics in found if metrics is not None]
         try:
             if self._captured is None or self._captured[0] != which:
-                self._captured = (which, Captured(trainings, trainings[0].policy.device))
+                record = all(training.settings.graph for training in trainings)
+                together = Captured(trainings, trainings[0].policy.device, record=record)
+                self._captured = (which, together)
             return list(zip(which, self._captured[1](), strict=True))
         except Exception as error:  # nobody can tell whose it is
             for i in which:

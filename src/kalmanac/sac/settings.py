@@ -28,6 +28,10 @@ class TrainingSettings:
         normalize_observations: observations are brought to zero mean and unit variance.
         overlap: the updates that are due come after the choice of the next actions, so that a GPU
             learns while the environments step; the policy that acts is one vector step older.
+        tf32: on a GPU, matrix products of updates round their factors to 11 bits; False keeps all
+            24 and takes longer.
+        graph: on a GPU, updates and acting are replayed from CUDA graphs; False launches every
+            operation anew, which is for looking into them.
     """
 
     buffer_size: int | None = None
@@ -40,6 +44,8 @@ class TrainingSettings:
     true_previous_action: bool = False
     normalize_observations: bool = False
     overlap: bool = False
+    tf32: bool = True
+    graph: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (

@@ -30,6 +30,7 @@ class Training(Work):
         observations: ObservationCodec, actions: ActionCodec, *, seed: int, steps_before: int = 0,
     ) -> None:  # fmt: skip
         self.policy, self.settings = policy, settings
+        self.tf32 = settings.tf32
         self.observations, self.actions = observations, actions
         self.steps_before = steps_before
         self.transitions = 0  # collected in this training
@@ -84,11 +85,11 @@ class Training(Work):
         return self.settings.updates_after(self.transitions) - self.updates
 
     def update(self) -> Metrics:
-        """Draw a batch and learn from it; on CUDA, as a replayed graph."""
+        """Draw a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
         if self.policy.device.type != "cuda":
             return self.run()
         if self._captured is None:
-            self._captured = Captured([self], self.policy.device)
+            self._captured = Captured([self], self.policy.device, record=self.settings.graph)
         return self._captured()[0]
 
     def run(self) -> Metrics:
