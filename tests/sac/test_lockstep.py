@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from kalmanac.envs import BestArmVector
-from kalmanac.sac import Callback, Lockstep, RecurrentSAC
+from kalmanac.sac import Callback, Lockstep, RecurrentSAC, TrainingSettings
 from tests.sac.small import small, wandering
 
 
@@ -87,7 +87,9 @@ def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None
     """Nobody can tell whose the failure is; a loop that has ended before stays as it ended."""
 
     class OnGpu:
-        training = SimpleNamespace(policy=SimpleNamespace(device=torch.device("cuda")))
+        training = SimpleNamespace(
+            policy=SimpleNamespace(device=torch.device("cuda")), settings=TrainingSettings()
+        )
 
         def __init__(self, steps: int) -> None:
             self.left, self.ended = steps, 0
@@ -109,7 +111,7 @@ def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None
         def end(self) -> None:
             self.ended += 1
 
-    def no_room(branches, device):
+    def no_room(branches, device, record):
         raise RuntimeError("no room")
 
     monkeypatch.setattr("kalmanac.sac.lockstep.Captured", no_room)
