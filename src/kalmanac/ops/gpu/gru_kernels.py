@@ -38,33 +38,6 @@ def tanh(x):
 
 
 @triton.jit
-def fetch(at, PLAIN: tl.constexpr):
-    """float32 numbers; not by `tl.load`, which would insist on its own order of threads.
-
-    Bringing numbers into the order of a product takes a round through shared memory and two
-    barriers, and there are six of them in a step.
-    """
-    if PLAIN:
-        return tl.load(at)
-    return tl.inline_asm_elementwise(
-        "ld.global.f32 $0, [$1];", "=r,l", [at.to(tl.int64)], dtype=tl.float32, is_pure=True,
-        pack=1,
-    )  # fmt: skip
-
-
-@triton.jit
-def put(at, x, PLAIN: tl.constexpr):
-    """The same for writing."""
-    if PLAIN:
-        tl.store(at, x)
-    else:
-        tl.inline_asm_elementwise(
-            "st.global.f32 [$1], $2; mov.b32 $0, 0;", "=r,l,r", [at.to(tl.int64), x],
-            dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
-
-
-@triton.jit
 def last_step(lengths, i, T, HAS_LENGTHS: tl.constexpr):
     """The step behind which all of these rows are pads."""
     if HAS_LENGTHS:
@@ -76,7 +49,7 @@ def last_step(lengths, i, T, HAS_LENGTHS: tl.constexpr):
 def forward(
     driven, weight, bias, start, lengths, reset, states, before, bent, rows, T, reset_i, reset_t,
     HAS_LENGTHS: tl.constexpr, HAS_RESET: tl.constexpr, KEEP: tl.constexpr, N: tl.constexpr,
-    BLOCK: tl.constexpr, EXACT: tl.constexpr, PLAIN: tl.constexpr,
+    BLOCK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The steps of BLOCK rows. To KEEP: r, z, n (in place of `driven`), h before a step, and q.
 
@@ -94,42 +67,42 @@ def forward(
     h = tl.load(start + i * N + j)
     gates, at = driven + i * T * (3 * N) + j, i * T * N + j
     stop = last_step(lengths, i, T, HAS_LENGTHS)
-    r_, z_, n_ = fetch(gates, PLAIN), fetch(gates + N, PLAIN), fetch(gates + 2 * N, PLAIN)
+    r_, z_, n_ = tl.load(gates), tl.load(gates + N), tl.load(gates + 2 * N)
     for t in range(stop):
         r, z, n = r_ + b_r, z_ + b_z, n_
         ahead = gates + tl.minimum(t + 1, stop - 1) * (3 * N)
-        r_, z_, n_ = fetch(ahead, PLAIN), fetch(ahead + N, PLAIN), fetch(ahead + 2 * N, PLAIN)
+        r_, z_, n_ = tl.load(ahead), tl.load(ahead + N), tl.load(ahead + 2 * N)
         if HAS_RESET:
             fresh = tl.load(reset + i * reset_i + t * reset_t)
             h = tl.where(fresh != 0, 0.0, h)
         if KEEP:
-            put(before + at + t * N, h, PLAIN)
+            tl.store(before + at + t * N, h)
         r = tl.dot(w_r, h, r, input_precision=PRECISION, out_dtype=dtype)
         z = tl.dot(w_z, h, z, input_precision=PRECISION, out_dtype=dtype)
         q = tl.dot(w_n, h, input_precision=PRECISION, out_dtype=dtype) + b_n
         r, z = sigmoid(r), sigmoid(z)
         n = tanh(n + r * q)
         h = n + z * (h - n)
-        put(states + at + t * N, h, PLAIN)
+        tl.store(states + at + t * N, h)
         if KEEP:
             kept = gates + t * (3 * N)
-            put(kept, r, PLAIN)
-            put(kept + N, z, PLAIN)
-            put(kept + 2 * N, n, PLAIN)
-            put(bent + at + t * N, q, PLAIN)
+            tl.store(kept, r)
+            tl.store(kept + N, z)
+            tl.store(kept + 2 * N, n)
+            tl.store(bent + at + t * N, q)
 
 
 @triton.jit
-def read(gates, bent, before, given, row, j, N: tl.constexpr, PLAIN: tl.constexpr):
+def read(gates, bent, before, given, row, j, N: tl.constexpr):
     """What the backward needs of a step: r, z, n, q, h and the slope of h'."""
     kept, at = gates + row * (3 * N) + j, row * N + j
     return (
-        fetch(kept, PLAIN),
-        fetch(kept + N, PLAIN),
-        fetch(kept + 2 * N, PLAIN),
-        fetch(bent + at, PLAIN),
-        fetch(before + at, PLAIN),
-        fetch(given + at, PLAIN),
+        tl.load(kept),
+        tl.load(kept + N),
+        tl.load(kept + 2 * N),
+        tl.load(bent + at),
+        tl.load(before + at),
+        tl.load(given + at),
     )
 
 
@@ -137,7 +110,7 @@ def read(gates, bent, before, given, row, j, N: tl.constexpr, PLAIN: tl.constexp
 def backward(
     given, gates, before, bent, weight, lengths, reset, slopes, g_start, rows, T, reset_i, reset_t,
     HAS_LENGTHS: tl.constexpr, HAS_RESET: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
-    EXACT: tl.constexpr, PLAIN: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """The slopes of n, r, z before their functions and of q, side by side, and of the start."""
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
@@ -150,12 +123,12 @@ def backward(
     carried = tl.zeros((N, BLOCK), dtype)
     stop = last_step(lengths, i, T, HAS_LENGTHS)
     row = i * T + tl.maximum(stop - 1, 0)
-    r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N, PLAIN)
+    r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N)
     for s in range(stop):
         t = stop - 1 - s
         r, z, n, q, h, g = r_, z_, n_, q_, h_, g_ + carried
         row = i * T + tl.maximum(t - 1, 0)
-        r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N, PLAIN)
+        r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N)
         g_z = g * (h - n) * z * (1.0 - z)
         g_n = g * (1.0 - z) * (1.0 - n * n)
         g_r = g_n * q * r * (1.0 - r)
@@ -164,10 +137,10 @@ def backward(
         carried = tl.dot(w_z, g_z, carried, input_precision=PRECISION, out_dtype=dtype)
         carried = tl.dot(w_n, g_q, carried, input_precision=PRECISION, out_dtype=dtype)
         place = slopes + (i * T + t) * (4 * N) + j
-        put(place, g_n, PLAIN)
-        put(place + N, g_r, PLAIN)
-        put(place + 2 * N, g_z, PLAIN)
-        put(place + 3 * N, g_q, PLAIN)
+        tl.store(place, g_n)
+        tl.store(place + N, g_r)
+        tl.store(place + 2 * N, g_z)
+        tl.store(place + 3 * N, g_q)
         if HAS_RESET:
             fresh = tl.load(reset + i * reset_i + t * reset_t)
             carried = tl.where(fresh != 0, 0.0, carried)
@@ -229,7 +202,7 @@ def walk(
     forward[(triton.cdiv(rows, BLOCK),)](
         driven, weight, bias, start, *steps.pointers(states), states, before, bent, rows, count,
         *steps.strides(), **steps.flags(), KEEP=keep, N=shape[2], BLOCK=BLOCK, EXACT=exact,
-        PLAIN=plain(driven), num_warps=warps(shape[2]), num_stages=1,
+        num_warps=warps(shape[2]), num_stages=1,
     )  # fmt: skip
     return Walked(states, driven, before, bent) if keep else Walked(states, None, None, None)
 
@@ -244,7 +217,7 @@ def walk_back(
     backward[(triton.cdiv(rows, BLOCK),)](
         given, walked.gates, walked.before, walked.bent, weight, *steps.pointers(given), slopes,
         g_start, rows, count, *steps.strides(), **steps.flags(), N=hidden, BLOCK=BLOCK, EXACT=exact,
-        PLAIN=plain(given), num_warps=warps(hidden), num_stages=1,
+        num_warps=warps(hidden), num_stages=1,
     )  # fmt: skip
     return slopes, g_start
 
@@ -252,11 +225,6 @@ def walk_back(
 def warps(hidden: int) -> int:
     """Of a program. Each reads a number of `driven` and puts another in its place."""
     return min(WARPS, hidden // 16)
-
-
-def plain(x: Tensor) -> bool:
-    """Without the instructions of a GPU: interpreted, or another dtype than theirs."""
-    return not x.is_cuda or x.dtype != torch.float32
 
 
 def fits(hidden: int, shared: int) -> bool:
