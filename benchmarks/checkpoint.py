@@ -10,20 +10,17 @@ on is timed from the files to an agent that is ready for its next step.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kalmanac.doctor import machine, versions
 from kalmanac.experiment import Experiment, make_model, training_environment
 from kalmanac.experiment.keeping import Keeper
 from kalmanac.experiment.recording import Recorder
@@ -31,7 +28,8 @@ from kalmanac.experiment.running import read_checkpoint
 from kalmanac.runlog import CHECKPOINTS, RunFolder, checkpoint_file
 from kalmanac.sac import Callback, RecurrentSAC
 from kalmanac.suites import PRESETS
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 
 NOTES = (
     "time: median over the rounds, of which a part is the processor's; spread: (largest − "
@@ -115,16 +113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print(table)
     if options.out is not None:
         document = {
-            "command": command_on_record("benchmarks/checkpoint.py", words),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "machine": machine(),
+            **on_record("benchmarks/checkpoint.py", words),
             "notes": NOTES,
             "table": table,
             "rounds": {"small": small, "large": large},
         }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(document, options.out)
         print(f"written: {options.out.name}")
     return 0
 

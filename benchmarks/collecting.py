@@ -7,25 +7,23 @@ The policy asks with probability 0.99, so that episodes are as long as those of 
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kalmanac.doctor import machine, versions
 from kalmanac.experiment import Experiment, evaluate, evaluation_environment, make_model
 from kalmanac.experiment.building import training_environment
 from kalmanac.experiment.evaluation import OnDevice
 from kalmanac.sac import Lockstep, RecurrentSAC
 from kalmanac.suites import preset
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 
 SAMPLES = 8
 NOTES = (
@@ -58,17 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_table(["", ""], [[name, f"{value:.3f}"] for name, value in numbers.items()])
     if options.out is not None:
         document = {
-            "command": command_on_record("benchmarks/collecting.py", words),
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "machine": machine(),
+            **on_record("benchmarks/collecting.py", words),
             "notes": NOTES,
             "encoder": options.encoder,
             "seeds": options.seeds,
             **found,
         }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(document, options.out)
         print(f"written: {options.out.name}")
     return 0
 

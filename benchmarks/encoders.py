@@ -9,12 +9,10 @@ its forward is not timed, and the exit status is 1.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ import torch
 from torch import Tensor
 
 from kalmanac.agent.learner import keep_freed_memory
-from kalmanac.doctor import machine, versions
 from kalmanac.encoders import ENCODERS, HistoryEncoder, encoder_settings, make_encoder
 from kalmanac.encoders.parameters import (
     BEST_ARM,
@@ -31,7 +28,8 @@ from kalmanac.encoders.parameters import (
     rule_as_text,
     ten_percent_rule,
 )
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 from timing import Stopwatch, capture, interleave, release_memory
 
 D_MODEL = 16
@@ -84,18 +82,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(rule_as_text(shares))
     if options.out is not None:
         document = {
-            "command": command_on_record("benchmarks/encoders.py", words),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "machine": machine(),
+            **on_record("benchmarks/encoders.py", words),
             "device": device.type,
             "notes": NOTES,
             "tables": tables,
             "refused": refused,
             "ten_percent_rule": {t: [s._asdict() for s in shares] for t, shares in rule.items()},
         }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(document, options.out)
         print(f"written: {options.out.name}")
     return 1 if refused else 0
 

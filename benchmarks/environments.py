@@ -11,14 +11,12 @@ rewards is not timed, and the exit status is 1.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from kalmanac.doctor import machine, versions
 from kalmanac.envs import DMC, POPGym
 from kalmanac.envs.dmc import NOISE, quiet
 from kalmanac.envs.extras import load
 from kalmanac.envs.popgym import HORIZONS
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 
 LIMIT = 0.15
 PAIRS = 3  # of processes; where things lie in memory differs between them
@@ -74,16 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     report(rows, refused)
     if options.out is not None:
         document = {
-            "command": command_on_record("benchmarks/environments.py", words),
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "machine": machine(),
+            **on_record("benchmarks/environments.py", words),
             "notes": NOTES,
             "rows": rows,
             "refused": refused,
         }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(document, options.out)
         print(f"written: {options.out.name}")
     return 1 if refused else 0
 

@@ -13,24 +13,22 @@ estimate from all readings so far, which does not.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
-from kalmanac.doctor import machine, versions
 from kalmanac.envs.track import filter_error
 from kalmanac.experiment import Experiment, run
 from kalmanac.runlog import read_metrics, series
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -95,10 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                       flush=True)  # fmt: skip
 
     document = {
-        "command": command_on_record("benchmarks/missing_readings.py", words),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "machine": machine(),
+        **on_record("benchmarks/missing_readings.py", words),
         "experiment": shared.to_data(),
         "exact_filter": exact,
         "best_linear_not_told": linear,
@@ -106,8 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     print_errors(document)
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(document, options.out)
         draw(document, options.out.with_suffix(".png"))
         print(f"written: {options.out.name} and its curves")
     return 0

@@ -1,8 +1,6 @@
 """Tables of a benchmark for a terminal or a file: plain text, no dependencies."""
 
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 MODE_TITLES = {"forward": "forward", "both": "with gradients"}
@@ -84,8 +82,3 @@ def _seconds(t: float) -> str:
     if t < 1e-3:
         return f"{t * 1e6:.3g} µs"
     return f"{t * 1e3:.3g} ms" if t < 1 else f"{t:.3g} s"
-
-
-def command_on_record(script: str, words: Sequence[str]) -> str:
-    """The command that made a result, without the folders of the machine that ran it."""
-    return shlex.join(["python", script, *(Path(w).name if "/" in w else w for w in words)])

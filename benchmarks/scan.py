@@ -9,10 +9,8 @@ the exit status is 1.
 
 import argparse
 import importlib.metadata
-import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,12 @@ import torch
 
 import peers
 from contenders import Contender, of_backends
-from kalmanac.doctor import machine, versions
+from kalmanac.doctor import versions
 from plain_pytorch import plain_pytorch
 from problem import Size
 from race import Race, RaceRules
-from report import command_on_record, print_race, print_summary
+from record import on_record, save
+from report import print_race, print_summary
 from timing import copy_bandwidth, release_memory
 
 PAPER_SIZES = (Size(32, 64, 128), Size(64, 256, 128))  # POPGym and Best Arm Identification
@@ -59,10 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"- {note}")
 
     document: dict[str, Any] = {
-        "command": command_on_record("benchmarks/scan.py", words),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **on_record("benchmarks/scan.py", words),
         "versions": versions() | _jax_version(),
-        "machine": machine(),
         "device": device.type,
         "copy_bandwidth_bytes_per_second": bandwidth,
         "notes": NOTES,
@@ -76,8 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         races.append(race.result(bandwidth))
         print_race(races[-1])
         if options.out is not None:  # after every size: a long run that dies keeps what it has
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            save(document, options.out)
         del race
         release_memory()
     print_summary(races)

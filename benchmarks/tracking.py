@@ -14,25 +14,23 @@ The last contender shows it, by starting at 0.01.
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from kalmanac.doctor import machine, versions
 from kalmanac.encoders import ENCODERS, encoder_settings, make_encoder
 from kalmanac.encoders.parameters import count_parameters
 from kalmanac.ops import Belief, kalman_scan
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if options.out is not None:
         document = {
-            "command": command_on_record("benchmarks/tracking.py", words),
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "machine": machine(),
+            **on_record("benchmarks/tracking.py", words),
             "device": device.type,
             "task": asdict(task),
             "seeds": options.seeds,
@@ -195,8 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "reading": raw,
             "rows": rows,
         }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(document, options.out)
         print(f"written: {options.out.name}")
     return 0
 

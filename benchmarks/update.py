@@ -9,12 +9,10 @@ the exit status is 1. On CUDA, see gpu_updates.py.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +22,12 @@ import torch
 import gpu_updates
 from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
 from kalmanac.agent import AgentSettings, Learner
-from kalmanac.doctor import machine, versions
 from kalmanac.encoders import ENCODERS
 from kalmanac.replay import Batch, Sizes
 from kalmanac.suites.best_arm import ENCODER_SETTINGS
 from products import layers_of, products
-from report import command_on_record, print_table
+from record import on_record, save
+from report import print_table
 from timing import Stopwatch, interleave, release_memory
 
 NOTES = (
@@ -216,18 +214,14 @@ def _write(
     if options.out is None:
         return
     document = {
-        "command": command_on_record("benchmarks/update.py", words),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "machine": machine(),
+        **on_record("benchmarks/update.py", words),
         "device": options.device,
         "threads": options.threads,
         "notes": notes,
         "finished": finished,
         "tables": tables,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(document, options.out)
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
