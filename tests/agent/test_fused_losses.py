@@ -39,7 +39,7 @@ def problem(rows: int, steps: int, actions: int, device: str) -> dict[str, Tenso
     return {name: x.to(device) for name, x in made.items()}
 
 
-def plain(x: dict[str, Tensor], *, cross_entropy: bool) -> tuple[dict[str, Tensor], list[Tensor]]:
+def plain(x: dict[str, Tensor], *, objective: str) -> tuple[dict[str, Tensor], list[Tensor]]:
     """The losses and what they tell, and their slopes of logits, q and log α."""
     logits, q, log_alpha = (x[n].clone().requires_grad_() for n in ("logits", "q", "log_alpha"))
     policy, steps = Categorical(logits.shape[-1]), losses.Counted.of(x["valid"])
@@ -50,11 +50,9 @@ def plain(x: dict[str, Tensor], *, cross_entropy: bool) -> tuple[dict[str, Tenso
     now = q[:, :, :-1]
     taken = (now * x["action"]).sum(-1)
     frozen = now.detach()
-    climbs = (
-        losses.cross_entropy_loss(here.log_shares(), frozen, alpha, steps)
-        if cross_entropy
-        else losses.actor_loss(here.soft_value(lambda _: frozen, alpha), steps)
-    )
+    value = losses.actor_loss(here.soft_value(lambda _: frozen, alpha), steps)
+    cross = losses.cross_entropy_loss(here.log_shares(), frozen, alpha, steps)
+    climbs = {"value": value, "cross-entropy": cross, "symmetric": value + cross}[objective]
     entropy = steps.mean(here.entropy)
     found = {
         "actor": climbs,
@@ -73,16 +71,16 @@ def plain(x: dict[str, Tensor], *, cross_entropy: bool) -> tuple[dict[str, Tenso
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cross_entropy", [False, True])
+@pytest.mark.parametrize("objective", ["value", "cross-entropy", "symmetric"])
 @pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 3), (7, 40, 5), (2, 3, 17)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_values_and_slopes(
-    shape: tuple[int, int, int], cross_entropy: bool, dtype: torch.dtype, device: str
+    shape: tuple[int, int, int], objective: str, dtype: torch.dtype, device: str
 ) -> None:
     made = problem(*shape, device)
-    told, slopes = plain(made, cross_entropy=cross_entropy)
+    told, slopes = plain(made, objective=objective)
     given = {n: x.to(dtype) if x.is_floating_point() else x for n, x in made.items()}
-    found = discrete_losses(**given, gamma=GAMMA, entropy_goal=GOAL, cross_entropy=cross_entropy)
+    found = discrete_losses(**given, gamma=GAMMA, entropy_goal=GOAL, objective=objective)
     budget = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
     for x, y in zip((found.of_logits, found.of_q, found.of_log_alpha), slopes, strict=True):
         torch.testing.assert_close(x, y.nan_to_num(0).to(dtype), **budget)
@@ -94,7 +92,7 @@ def test_values_and_slopes(
 def test_without_a_valid_step_nothing_moves(device: str) -> None:
     made = problem(2, 3, 4, device)
     made["valid"] = torch.zeros_like(made["valid"])
-    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, cross_entropy=False)
+    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, objective="value")
     assert not found.of_logits.any()
     assert not found.of_q.any()
     assert [x.item() for x in found.numbers[:2]] == [0, 0]
@@ -109,13 +107,14 @@ def test_a_value_that_is_not_a_number_is_told(device: str) -> None:
     made["reward"] = torch.zeros_like(made["reward"])
     made["q"][:, :, -1] = 0
     made["q"][1, 0, 0] = math.nan
-    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, cross_entropy=False)
+    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, objective="value")
     assert found.numbers[0].isnan()
     assert found.numbers[1].isnan()
 
 
 @pytest.mark.parametrize("settings", [
-    {}, {"ent_coef": 0.2}, {"actor_objective": "cross-entropy"}, {"privileged_critic": True},
+    {}, {"ent_coef": 0.2}, {"actor_objective": "cross-entropy"},
+    {"actor_objective": "symmetric"}, {"privileged_critic": True},
 ], ids=str)  # fmt: skip
 def test_an_agent_learns_and_tells_the_same(settings: dict[str, Any]) -> None:
     made, data = learner(DISCRETE, **settings), batch(DISCRETE)

@@ -62,21 +62,48 @@ def test_cross_entropy_pulls_towards_the_softmax_of_q() -> None:
     torch.testing.assert_close(logits.grad[0], torch.tensor(expected))
 
 
-@pytest.mark.parametrize(("objective", "comes_back"), [("value", False), ("cross-entropy", True)])
-def test_only_cross_entropy_revives_an_action_whose_probability_is_zero(
+@pytest.mark.parametrize(
+    ("objective", "comes_back"), [("value", False), ("cross-entropy", True), ("symmetric", True)]
+)
+def test_an_action_whose_probability_is_zero_comes_back_only_by_cross_entropy(
     objective: str, comes_back: bool
 ) -> None:
-    logits = torch.tensor([[[0.0, -200.0]]], requires_grad=True)
-    q, temperature = torch.tensor([[[[0.0, 6.0]]]]), torch.tensor(0.1)
+    sizes = Sizes(1, 2, True)
+    settings = AgentSettings(encoder="memoryless", actor_objective=objective, ent_coef=0.1)
+    learner = Learner(settings, sizes)
+    with torch.no_grad():
+        learner.actor.head.linear()[-1].bias[1] = -400.0
+        learner.critic.head.biases[-1][..., 1] = 100.0
+    found, _ = learner.losses_of(three_steps(sizes, torch.tensor([[[1.0, 0.0]] * 3])))
+    (slope,) = torch.autograd.grad(found["actor_loss"], learner.actor.head.linear()[-1].bias)
+    assert bool(slope.any()) is comes_back
+    if comes_back:
+        assert slope[1] < 0, "its logit rises"
+
+
+@pytest.mark.parametrize("logits", [(0.0, 0.0, 0.0), (3.0, -2.0, 0.5), (-40.0, 0.0, 40.0)])
+def test_the_symmetric_objective_is_both_divergences_from_the_softmax(
+    logits: tuple[float, ...],
+) -> None:
+    """value + cross-entropy = α (KL(π | p) + KL(p | π)) + what does not depend on π."""
+    q, alpha = torch.tensor([[[[1.0, -0.5, 2.0]]]], dtype=torch.float64), torch.tensor(0.7)
     steps = Counted.of(torch.ones(1, 1, dtype=torch.bool))
-    if objective == "value":
-        intention = Categorical(2).intend(logits, torch.Generator())
-        losses.actor_loss(intention.soft_value(lambda _: q, temperature), steps).backward()
-    else:
-        log_policy = torch.log_softmax(logits, -1)
-        losses.cross_entropy_loss(log_policy, q, temperature, steps).backward()
-    assert logits.grad is not None
-    assert bool(logits.grad.any()) is comes_back
+    p = torch.log_softmax(q[0] / alpha, -1)
+
+    def both(x: torch.Tensor) -> torch.Tensor:
+        here = Categorical(3).intend(x, torch.Generator())
+        value = losses.actor_loss(here.soft_value(lambda _: q, alpha), steps)
+        return value + losses.cross_entropy_loss(here.log_shares(), q, alpha, steps)
+
+    def divergences(x: torch.Tensor) -> torch.Tensor:
+        policy = torch.log_softmax(x, -1)
+        return alpha * ((policy.exp() - p.exp()) * (policy - p)).sum()
+
+    x = torch.tensor([[logits]], dtype=torch.float64, requires_grad=True)
+    found, truth = (torch.autograd.grad(f(x), x)[0] for f in (both, divergences))
+    torch.testing.assert_close(found, truth)
+    least = (q[0] / alpha).requires_grad_()
+    assert torch.autograd.grad(both(least), least)[0].abs().max() < 1e-12
 
 
 @pytest.mark.parametrize(("entropy", "sign"), [(0.2, -1), (0.9, 1)])

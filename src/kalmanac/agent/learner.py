@@ -37,9 +37,10 @@ class Learner:
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
-        if settings.actor_objective == "cross-entropy" and not sizes.discrete:
+        if settings.actor_objective != "value" and not sizes.discrete:
+            came = settings.actor_objective
             raise ValueError(
-                "actor_objective: got 'cross-entropy', expected 'value' for continuous actions"
+                f"actor_objective: got {came!r}, expected 'value' for continuous actions"
             )
         self.settings, self.sizes = settings, sizes
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
@@ -171,13 +172,14 @@ class Learner:
         here = policy.intend(parameters[:, :-1], self.learning)
         now = self.critic.judge(*now_seen)
         q = now.taken(batch.action.masked_fill(steps.left_out[..., None], 0))
-        if self.settings.actor_objective == "cross-entropy":
-            climbs = losses.cross_entropy_loss(
-                here.log_shares(), now.frozen(None), temperature, steps, allowed
-            )
-        else:
-            climbs = losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
-        found = {"actor_loss": climbs, "critic_loss": losses.critic_loss(q, target, steps)}
+        climbs: list[Tensor] = []
+        if self.settings.actor_objective != "cross-entropy":
+            climbs.append(losses.actor_loss(here.soft_value(now.frozen, temperature), steps))
+        if self.settings.actor_objective != "value":
+            log_policy, worth = here.log_shares(), now.frozen(None)
+            climbs.append(losses.cross_entropy_loss(log_policy, worth, temperature, steps, allowed))
+        actor_loss = climbs[0] if len(climbs) == 1 else climbs[0] + climbs[1]
+        found = {"actor_loss": actor_loss, "critic_loss": losses.critic_loss(q, target, steps)}
         with torch.no_grad():
             seen = torch.cat([q, target[None], here.entropy[None]])
             means = steps.mean(seen)

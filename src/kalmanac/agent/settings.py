@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kalmanac.encoders import encoder_settings
 
-ActorObjective = Literal["value", "cross-entropy"]
+ActorObjective = Literal["value", "cross-entropy", "symmetric"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class AgentSettings:
         target_entropy: what a learnt temperature aims at; "auto" is -A for continuous actions and
             target_entropy_scale · log A for discrete ones (0.35 instead of 0.7 in MineSweeper).
         privileged_critic: the critic's observation is [observation, privileged].
-        actor_objective: what a discrete actor climbs: the soft "value" (the paper's), or the
-            "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π.
+        actor_objective: what a discrete actor climbs: the soft "value" (the paper's), the
+            "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π, or both
+            ("symmetric").
         max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
         log_std_range: bounds of a Gaussian policy's log standard deviation.
         previous_action: the embedder sees the previous action beside the observation.
@@ -103,8 +104,10 @@ class AgentSettings:
         if self.actor_objective not in get_args(ActorObjective):
             expected = " or ".join(get_args(ActorObjective))
             raise ValueError(f"actor_objective: got {self.actor_objective!r}, expected {expected}")
-        if self.actor_objective == "cross-entropy" and self.ent_coef == 0:
-            raise ValueError("ent_coef: got 0, expected a number above 0 for cross-entropy")
+        if self.actor_objective != "value" and self.ent_coef == 0:
+            raise ValueError(
+                f"ent_coef: got 0, expected a number above 0 for {self.actor_objective}"
+            )
         low, high = self.log_std_range
         if not low < high:
             raise ValueError(f"log_std_range: got {self.log_std_range!r}, expected (low, high)")

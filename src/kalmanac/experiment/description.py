@@ -88,8 +88,8 @@ class Experiment:
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: float = 1.0
     """Scale of the heads' orthogonal initial weights."""
-    actor_objective: Literal["value", "cross-entropy"] = "value"
-    """What a discrete actor climbs; cross-entropy keeps its gradient where a policy is certain."""
+    actor_objective: Literal["value", "cross-entropy", "symmetric"] = "value"
+    """What a discrete actor climbs; all but value keep their gradient where a policy is certain."""
     previous_action: bool = True
     """The agent sees its previous action."""
     image_channels: tuple[int, ...] = (16, 32, 32)

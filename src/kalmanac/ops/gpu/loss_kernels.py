@@ -53,7 +53,7 @@ def count(valid, steps, WIDE: tl.constexpr):
 def judge(
     logits, q, following, action, reward, terminated, valid, log_alpha, g_logits, g_q, partials,
     rows, T, A, gamma: tl.float64,
-    CROSS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, AP: tl.constexpr,
+    VALUE: tl.constexpr, CROSS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, AP: tl.constexpr,
 ):  # fmt: skip
     """BLOCK tokens of (rows, T + 1): slopes of logits and Q, and their share of every sum."""
     dtype: tl.constexpr = logits.dtype.element_ty
@@ -85,17 +85,18 @@ def judge(
     q_1, q_2 = tl.sum(first * taken, 1), tl.sum(second * taken, 1)
     off_1, off_2 = tl.where(ok, q_1 - target, 0.0), tl.where(ok, q_2 - target, 0.0)
     entropy = -tl.sum(p * log_p, 1)
+    objective, slope = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK, AP), dtype)
+    if VALUE:
+        worth = least - alpha * log_p
+        value = tl.sum(p * worth, 1)
+        objective -= value
+        slope += p * (value[:, None] - worth)
     if CROSS:
         goal = tl.where(inside, least / alpha, -float("inf"))
         goal = tl.exp(goal - tl.max(goal, 1)[:, None])
         goal = goal / tl.sum(goal, 1)[:, None]
-        objective = -alpha * tl.sum(goal * log_p, 1)
-        slope = alpha * (p - goal)
-    else:
-        worth = least - alpha * log_p
-        value = tl.sum(p * worth, 1)
-        objective = -value
-        slope = p * (value[:, None] - worth)
+        objective -= alpha * tl.sum(goal * log_p, 1)
+        slope += alpha * (p - goal)
 
     written = (token < tokens)[:, None] & inside
     tl.store(g_logits + at, tl.where(ok[:, None], slope * scale, 0.0), mask=written)
@@ -156,7 +157,7 @@ class Judged(NamedTuple):
 def discrete_losses(
     logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, *, gamma: float, entropy_goal: float,
-    cross_entropy: bool,
+    objective: str,
 ) -> Judged:  # fmt: skip
     """See `kalmanac.agent.losses`; logits (B, T + 1, A), q and the target's Q (2, B, T + 1, A)."""
     rows, tokens, actions = logits.shape
@@ -168,7 +169,8 @@ def discrete_losses(
     alpha = log_alpha.detach()
     judge[(programs,)](
         *given, terminated.contiguous(), valid.contiguous(), alpha, g_logits, g_q, partials,
-        rows, tokens - 1, actions, gamma, CROSS=cross_entropy,
+        rows, tokens - 1, actions, gamma,
+        VALUE=objective != "cross-entropy", CROSS=objective != "value",
         WIDE=min(triton.next_power_of_2(rows * tokens), 4096), BLOCK=BLOCK,
         AP=max(triton.next_power_of_2(actions), 2), num_warps=4,
     )  # fmt: skip
