@@ -1,5 +1,7 @@
 """The GRU that a GPU walks in one launch each way is nn.GRU."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -83,6 +85,16 @@ def test_rows_and_slopes_that_are_no_neighbours(device: str) -> None:
         assert (one - other).norm() <= near * other.norm()
 
 
+@pytest.fixture
+def dirty_memory() -> Iterator[None]:
+    """New memory is full of NaN, so that what nobody writes is seen. (Not with a GPU at hand, whose
+    libraries want to be asked in another way.)"""
+    torch.use_deterministic_algorithms(not torch.cuda.is_available())
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("dirty_memory")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("resets", [False, True])
 def test_a_walk_ends_behind_the_longest_of_its_rows(resets: bool, device: str) -> None:
@@ -147,6 +159,33 @@ def test_an_encoder_tells_the_kernels_of_lengths_resets_and_states(
         slopes = torch.autograd.grad([z, end], learnt, [torch.ones_like(z), torch.ones_like(end)])
         found.append([z, end, *slopes])
     for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.usefixtures("dirty_memory")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("resets", [False, True])
+def test_learning_sees_the_same_at_steps(
+    resets: bool, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`represent` by the kernels, and `forward` by PyTorch."""
+    torch.manual_seed(0)
+    encoder = GRUEncoder(4, d_state=16, layers=layers).double()
+    h = torch.randn(10, 6, 4).double().requires_grad_()
+    lengths = torch.tensor([6, 0, 3, 1, 4, 1, 1, 1, 2, 1])
+    reset = torch.rand(10, 6) < 0.3 if resets else None
+    steps = (torch.arange(6) < lengths[:, None])[..., None]
+    learnt, slope = [h, *encoder.parameters()], torch.randn(10, 6, 4).double() * steps
+    z, _ = encoder(h, lengths=lengths, reset=reset)
+    monkeypatch.setattr(fused_gru, "possible", lambda *_: True)
+    found = encoder.represent(h, lengths=lengths, reset=reset)
+    assert found.isfinite().all()
+    torch.testing.assert_close(found * steps, z, rtol=1e-10, atol=1e-12)
+    for one, other in zip(
+        torch.autograd.grad(found, learnt, slope),
+        torch.autograd.grad(z, learnt, slope),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 

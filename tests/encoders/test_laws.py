@@ -104,6 +104,26 @@ def test_each_row_ends_after_its_own_length(case: Case, with_resets: bool) -> No
 
 
 @every_encoder
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_learning_sees_at_steps_what_forward_gives(case: Case, device: str) -> None:
+    encoder = case.build().to(device)
+    lengths = torch.tensor([T, 0, 1, 4], device=device)
+    steps = (torch.arange(T, device=device) < lengths[:, None])[..., None]
+    h = sequence(4, T).to(device).requires_grad_()
+    reset, observed = flags(4, T, 0.3).to(device), flags(4, T, 0.6, seed=3).to(device)
+    slope = sequence(4, T, seed=5).to(device) * steps
+    learnt = [h, *encoder.parameters()]
+    z, _ = encoder(h, lengths=lengths, reset=reset, observed=observed)
+    found = encoder.represent(h, lengths=lengths, reset=reset, observed=observed)
+    assert_close(found * steps, z, 1e-5)
+    gradients = [torch.autograd.grad(y, learnt, slope, allow_unused=True) for y in (found, z)]
+    for x, y in zip(*gradients, strict=True):
+        assert (x is None) == (y is None)
+        if x is not None and y is not None:
+            assert_close(x, y, 1e-4)
+
+
+@every_encoder
 def test_pad_garbage_changes_neither_outputs_nor_state_nor_gradients(case: Case) -> None:
     encoder = case.build()
     lengths = torch.tensor([T, 0, 1, 4])

@@ -114,14 +114,11 @@ class HistoryNetwork(nn.Module):
             return (observation,)
         assert self.embedder is not None
         whole = self.previous_action and observation is history.observation
-        # A GPU mostly takes as long with pads as without, and all encoders are causal: no step
-        # depends on the pads behind it. Lengths would only add operations there.
-        told = self.encoder.pads_cost_time or not observation.is_cuda
-        z, _ = self.encoder(
+        z = self.encoder.represent(
             self.embedder(history.joined)
             if whole
             else self.embed(observation, history.previous_action),
-            lengths=history.lengths if told else None,
+            lengths=history.lengths,
             reset=history.reset,
             observed=history.observed,
         )

@@ -41,7 +41,6 @@ class HistoryEncoder(nn.Module, ABC):
     uses_history: ClassVar[bool] = (
         True  # False: z_t depends on h_t alone, and no embedder is needed
     )
-    pads_cost_time: ClassVar[bool] = False  # on a GPU, where most encoders compute them like steps
 
     @abstractmethod
     def initial_state(self, batch: int) -> State:
@@ -60,6 +59,18 @@ class HistoryEncoder(nn.Module, ABC):
         observed: Tensor | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """Encode one step (B, E), in time that does not grow with the history. Flags are (B,)."""
+
+    def represent(
+        self, h: Tensor, *, lengths: Tensor, reset: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """z of whole episodes, as learning wants them: what `forward` gives at steps.
+
+        h is finite on pads, and nobody looks at z there, which has no gradient. A GPU mostly takes
+        as long with pads as without, and no step depends on the pads behind it: lengths would only
+        add operations there.
+        """
+        return self(h, lengths=None if h.is_cuda else lengths, reset=reset, observed=observed)[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State]:
         """`forward`, with its types."""

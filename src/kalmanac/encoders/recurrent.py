@@ -44,8 +44,6 @@ class LSTMState(NamedTuple):
 class GRUEncoder(HistoryEncoder):
     """nn.GRU and a projection back to E. One nn.GRU per layer, as every layer's end is needed."""
 
-    pads_cost_time = True
-
     def __init__(
         self, d_model: int = 16, *, d_state: int = 128, layers: int = 1, norm: bool = False
     ) -> None:
@@ -76,6 +74,19 @@ class GRUEncoder(HistoryEncoder):
             ends.append(steps.last(x.to(start.dtype), start))
         z = self.norm(self.out_projection(x))
         return steps.zero_pads(z), GRUState(torch.stack(ends, 1))
+
+    def represent(
+        self, h: Tensor, *, lengths: Tensor, reset: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """See `HistoryEncoder`. The kernels' time grows with the steps: they are told of pads."""
+        if not all(fused_gru.possible(h, _weights(cast(nn.GRU, x))) for x in self.layers):
+            return super().represent(h, lengths=lengths, reset=reset, observed=observed)
+        start = h.new_zeros(len(h), self.d_state)
+        for layer in self.layers:
+            weights = _weights(cast(nn.GRU, layer))
+            h = fused_gru.run(h, start, weights, lengths=lengths, reset=reset)
+        return self.norm(self.out_projection(h))
 
     def step(
         self, h_t: Tensor, state: State, *, reset: Tensor | None = None,

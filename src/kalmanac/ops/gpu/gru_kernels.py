@@ -18,6 +18,7 @@ from torch import Tensor
 from kalmanac.ops.gpu.product_kernels import LEAST
 
 BLOCK = 8  # rows: the smallest side of a product, and eight multiprocessors for a batch of 64
+ERASERS = 4  # programs beside each that walks, which put zeros behind its last step
 WIDEST = 128  # hidden
 WARPS = 8  # at most: one for every 16 hidden units, so that no two hold the same ones
 FREE = ["rows", "T", "reset_i", "reset_t"]
@@ -45,6 +46,16 @@ def last_step(lengths, i, T, HAS_LENGTHS: tl.constexpr):
     return T
 
 
+@triton.jit
+def erase(places, i, j, stop, T, K: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
+    """This program's share of zeros from step `stop` on, in rows i of (B, T, K N)."""
+    nothing = tl.zeros((N, BLOCK), places.dtype.element_ty)
+    for t in range(stop + tl.program_id(1) - 1, T, tl.num_programs(1) - 1):
+        at = places + (i * T + t) * (K * N) + j
+        for k in tl.static_range(K):
+            tl.store(at + k * N, nothing)
+
+
 @triton.jit(do_not_specialize=FREE)
 def forward(
     driven, weight, bias, start, lengths, reset, states, before, bent, rows, T, reset_i, reset_t,
@@ -53,6 +64,7 @@ def forward(
 ):  # fmt: skip
     """The steps of BLOCK rows. To KEEP: r, z, n (in place of `driven`), h before a step, and q.
 
+    With lengths, states and `before` are zero behind the last step, by programs of their own.
     Tiles are (N, BLOCK), so that a product may have as few as 8 rows. Programs with fewer rows left
     repeat the last one: the same numbers go to the same places.
     """
@@ -60,13 +72,18 @@ def forward(
     dtype: tl.constexpr = states.dtype.element_ty
     i = tl.minimum(tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), rows - 1).to(tl.int64)[None, :]
     j, k = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    stop = last_step(lengths, i, T, HAS_LENGTHS)
+    if tl.program_id(1) > 0:
+        erase(states, i, j, stop, T, 1, N, BLOCK)
+        if KEEP:
+            erase(before, i, j, stop, T, 1, N, BLOCK)
+        return
     w_r = tl.load(weight + j * N + k)
     w_z = tl.load(weight + (N + j) * N + k)
     w_n = tl.load(weight + (2 * N + j) * N + k)
     b_r, b_z, b_n = tl.load(bias + j), tl.load(bias + N + j), tl.load(bias + 2 * N + j)
     h = tl.load(start + i * N + j)
     gates, at = driven + i * T * (3 * N) + j, i * T * N + j
-    stop = last_step(lengths, i, T, HAS_LENGTHS)
     r_, z_, n_ = tl.load(gates), tl.load(gates + N), tl.load(gates + 2 * N)
     for t in range(stop):
         r, z, n = r_ + b_r, z_ + b_z, n_
@@ -112,16 +129,23 @@ def backward(
     HAS_LENGTHS: tl.constexpr, HAS_RESET: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr,
     EXACT: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of n, r, z before their functions and of q, side by side, and of the start."""
+    """The slopes of n, r, z before their functions and of q, side by side, and of the start.
+
+    Each of the three weights comes transposed: tensor cores then take four of its numbers at once.
+    With lengths, the former are zero behind the last step, by programs of their own.
+    """
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
     dtype: tl.constexpr = slopes.dtype.element_ty
     i = tl.minimum(tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), rows - 1).to(tl.int64)[None, :]
     j, k = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-    w_r = tl.load(weight + k * N + j)
-    w_z = tl.load(weight + (N + k) * N + j)
-    w_n = tl.load(weight + (2 * N + k) * N + j)
-    carried = tl.zeros((N, BLOCK), dtype)
     stop = last_step(lengths, i, T, HAS_LENGTHS)
+    if tl.program_id(1) > 0:
+        erase(slopes, i, j, stop, T, 4, N, BLOCK)
+        return
+    w_r = tl.load(weight + j * N + k)
+    w_z = tl.load(weight + (N + j) * N + k)
+    w_n = tl.load(weight + (2 * N + j) * N + k)
+    carried = tl.zeros((N, BLOCK), dtype)
     row = i * T + tl.maximum(stop - 1, 0)
     r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N)
     for s in range(stop):
@@ -157,9 +181,9 @@ class Marks(NamedTuple):
     lengths: Tensor | None  # (B,) integers
     reset: Tensor | None  # (B, T) bool: the state is zero before that step
 
-    def room(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Memory for an output."""
-        return like.new_empty(shape) if self.lengths is None else like.new_zeros(shape)
+    def programs(self, rows: int) -> tuple[int, int]:
+        """Those that walk, and beside each those that erase."""
+        return triton.cdiv(rows, BLOCK), 1 if self.lengths is None else 1 + ERASERS
 
     def pointers(self, other: Tensor) -> tuple[Tensor, Tensor]:
         """Both tensors; `other` stands for one that is not there."""
@@ -196,10 +220,9 @@ def walk(
     """
     rows, count, _ = driven.shape
     shape = rows, count, start.shape[1]
-    states = steps.room(driven, shape)
-    before = steps.room(driven, shape) if keep else states
-    bent = torch.empty_like(states) if keep else states
-    forward[(triton.cdiv(rows, BLOCK),)](
+    states = driven.new_empty(shape)
+    before, bent = (torch.empty_like(states) if keep else states for _ in range(2))
+    forward[steps.programs(rows)](
         driven, weight, bias, start, *steps.pointers(states), states, before, bent, rows, count,
         *steps.strides(), **steps.flags(), KEEP=keep, N=shape[2], BLOCK=BLOCK, EXACT=exact,
         num_warps=warps(shape[2]), num_stages=1,
@@ -212,10 +235,11 @@ def walk_back(
 ) -> tuple[Tensor, Tensor]:
     """Slopes (B, T, 4 N) of n, r, z before σ and tanh and of q, and those of the start (B, N)."""
     rows, count, hidden = given.shape
-    slopes = steps.room(given, (rows, count, 4 * hidden))
+    turned = weight.view(3, hidden, hidden).mT.contiguous()
+    slopes = given.new_empty(rows, count, 4 * hidden)
     g_start = given.new_empty(rows, hidden)
-    backward[(triton.cdiv(rows, BLOCK),)](
-        given, walked.gates, walked.before, walked.bent, weight, *steps.pointers(given), slopes,
+    backward[steps.programs(rows)](
+        given, walked.gates, walked.before, walked.bent, turned, *steps.pointers(given), slopes,
         g_start, rows, count, *steps.strides(), **steps.flags(), N=hidden, BLOCK=BLOCK, EXACT=exact,
         num_warps=warps(hidden), num_stages=1,
     )  # fmt: skip

@@ -52,8 +52,8 @@ def count(valid, steps, WIDE: tl.constexpr):
 @triton.jit
 def judge(
     logits, q, following, action, reward, terminated, valid, log_alpha, g_logits, g_q, partials,
-    rows, T, A, gamma: tl.float64,
-    VALUE: tl.constexpr, CROSS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, AP: tl.constexpr,
+    rows, T, A, gamma: tl.float64, VALUE: tl.constexpr, CROSS: tl.constexpr,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr, AP: tl.constexpr,
 ):  # fmt: skip
     """BLOCK tokens of (rows, T + 1): slopes of logits and Q, and their share of every sum."""
     dtype: tl.constexpr = logits.dtype.element_ty
