@@ -63,7 +63,7 @@ def test_cross_entropy_pulls_towards_the_softmax_of_q() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "comes_back"), [("value", False), ("cross-entropy", True), ("symmetric", True)]
+    ("objective", "comes_back"), [("value", False), ("cross-entropy", True), ("mixed", True)]
 )
 def test_an_action_whose_probability_is_zero_comes_back_only_by_cross_entropy(
     objective: str, comes_back: bool
@@ -82,28 +82,32 @@ def test_an_action_whose_probability_is_zero_comes_back_only_by_cross_entropy(
 
 
 @pytest.mark.parametrize("logits", [(0.0, 0.0, 0.0), (3.0, -2.0, 0.5), (-40.0, 0.0, 40.0)])
-def test_the_symmetric_objective_is_both_divergences_from_the_softmax(
-    logits: tuple[float, ...],
+@pytest.mark.parametrize("objective", losses.OBJECTIVES)
+def test_objectives_are_divergences_from_the_softmax(
+    objective: str, logits: tuple[float, ...]
 ) -> None:
-    """value + cross-entropy = α (KL(π | p) + KL(p | π)) + what does not depend on π."""
+    """α (v KL(π | p) + c KL(p | π)), and what does not depend on π: all have one optimum, p."""
     q, alpha = torch.tensor([[[[1.0, -0.5, 2.0]]]], dtype=torch.float64), torch.tensor(0.7)
     steps = Counted.of(torch.ones(1, 1, dtype=torch.bool))
+    of_value, of_cross = losses.OBJECTIVES[objective]
     p = torch.log_softmax(q[0] / alpha, -1)
 
-    def both(x: torch.Tensor) -> torch.Tensor:
+    def climbed(x: torch.Tensor) -> torch.Tensor:
         here = Categorical(3).intend(x, torch.Generator())
         value = losses.actor_loss(here.soft_value(lambda _: q, alpha), steps)
-        return value + losses.cross_entropy_loss(here.log_shares(), q, alpha, steps)
+        cross = losses.cross_entropy_loss(here.log_shares(), q, alpha, steps)
+        return of_value * value + of_cross * cross
 
     def divergences(x: torch.Tensor) -> torch.Tensor:
         policy = torch.log_softmax(x, -1)
-        return alpha * ((policy.exp() - p.exp()) * (policy - p)).sum()
+        there, back = policy.exp() * (policy - p), p.exp() * (p - policy)
+        return alpha * (of_value * there + of_cross * back).sum()
 
     x = torch.tensor([[logits]], dtype=torch.float64, requires_grad=True)
-    found, truth = (torch.autograd.grad(f(x), x)[0] for f in (both, divergences))
+    found, truth = (torch.autograd.grad(f(x), x)[0] for f in (climbed, divergences))
     torch.testing.assert_close(found, truth)
     least = (q[0] / alpha).requires_grad_()
-    assert torch.autograd.grad(both(least), least)[0].abs().max() < 1e-12
+    assert torch.autograd.grad(climbed(least), least)[0].abs().max() < 1e-12
 
 
 @pytest.mark.parametrize(("entropy", "sign"), [(0.2, -1), (0.9, 1)])

@@ -15,7 +15,7 @@ from kalmanac.replay import Batch, Sizes
 from tests.agent.cases import batch, gradients, learner
 
 SIZES = Sizes(observation=2, action=4, discrete=True, privileged=2, observed=True, action_mask=True)
-objectives = pytest.mark.parametrize("objective", ["value", "cross-entropy", "symmetric"])
+objectives = pytest.mark.parametrize("objective", ["value", "cross-entropy", "mixed"])
 
 
 def masked_batch(seed: int = 0) -> Batch:

@@ -40,7 +40,7 @@ def test_a_picture_is_read():
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("objective", ["value", "cross-entropy", "symmetric"])
+@pytest.mark.parametrize("objective", ["value", "cross-entropy", "mixed"])
 def test_the_best_allowed_action_is_found(inside, objective):
     toy = partial(Forbidden, inside=inside)
     found = learned("memoryless", toy, 1_200, gamma=0.0, actor_objective=objective)

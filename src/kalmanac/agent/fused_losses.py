@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kalmanac.agent import losses
 from kalmanac.agent.networks import read_history
 from kalmanac.ops import gpu
 from kalmanac.ops.late import late
@@ -52,7 +53,7 @@ def roots_of(
     found = _discrete_losses(
         logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
         learner.log_alpha, gamma=settings.gamma, entropy_goal=learner.entropy_goal,
-        objective=settings.actor_objective,
+        weights=losses.OBJECTIVES[settings.actor_objective],
     )  # fmt: skip
     told = dict(zip(NAMES, found.numbers, strict=True))
     roots, slopes = [logits, q], [found.of_logits, found.of_q]

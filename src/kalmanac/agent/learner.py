@@ -9,7 +9,8 @@ from torch import Generator, Tensor
 
 from kalmanac.agent import fused_losses, losses
 from kalmanac.agent.diagnostics import diagnose
-from kalmanac.agent.networks import Actor, Critic, read_history
+from kalmanac.agent.heads import Intention
+from kalmanac.agent.networks import Actor, Critic, Judgement, read_history
 from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.side_by_side import SideBySide
@@ -172,14 +173,10 @@ class Learner:
         here = policy.intend(parameters[:, :-1], self.learning)
         now = self.critic.judge(*now_seen)
         q = now.taken(batch.action.masked_fill(steps.left_out[..., None], 0))
-        climbs: list[Tensor] = []
-        if self.settings.actor_objective != "cross-entropy":
-            climbs.append(losses.actor_loss(here.soft_value(now.frozen, temperature), steps))
-        if self.settings.actor_objective != "value":
-            log_policy, worth = here.log_shares(), now.frozen(None)
-            climbs.append(losses.cross_entropy_loss(log_policy, worth, temperature, steps, allowed))
-        actor_loss = climbs[0] if len(climbs) == 1 else climbs[0] + climbs[1]
-        found = {"actor_loss": actor_loss, "critic_loss": losses.critic_loss(q, target, steps)}
+        found = {
+            "actor_loss": self._actor_loss(here, now, temperature, steps, allowed),
+            "critic_loss": losses.critic_loss(q, target, steps),
+        }
         with torch.no_grad():
             seen = torch.cat([q, target[None], here.entropy[None]])
             means = steps.mean(seen)
@@ -198,6 +195,21 @@ class Learner:
             "train/q_max": q_max,
             "train/target_mean": target_mean,
         }
+
+    def _actor_loss(
+        self, here: Intention, now: Judgement, temperature: Tensor, steps: losses.Counted,
+        allowed: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """The weighted sum that `actor_objective` names."""
+        of_value, of_cross = losses.OBJECTIVES[self.settings.actor_objective]
+        if not of_cross:
+            return losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
+        log_policy, worth = here.log_shares(), now.frozen(None)
+        cross = losses.cross_entropy_loss(log_policy, worth, temperature, steps, allowed)
+        if not of_value:
+            return cross
+        value = losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
+        return value.add(cross, alpha=of_cross)
 
     def diagnostics(self, batch: Batch) -> Metrics:
         """A closer look at a batch, for now and then; changes nothing."""

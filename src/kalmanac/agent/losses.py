@@ -10,6 +10,10 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+# A discrete actor's objectives: the weights of the soft value's loss and of the cross-entropy.
+# Mixed: the value decides wherever it has a gradient, and the rest brings certain policies back.
+OBJECTIVES = {"value": (1.0, 0.0), "cross-entropy": (0.0, 1.0), "mixed": (1.0, 0.1)}
+
 
 class Counted(NamedTuple):
     """The steps (B, T) that count, in the two forms that means need: made once for all of them."""
@@ -59,7 +63,9 @@ def cross_entropy_loss(
 
     Its optimum is the soft value's, π = softmax(Q/α). Its gradient in the logits is
     α (π - softmax(Q/α)), while that of the value is proportional to π(a): an action whose
-    probability has once become zero in float32 can come back only here.
+    probability has once become zero in float32 can come back only here. But where an actor cannot
+    tell states apart, this averages their softmaxes, which is a more random policy than the value's
+    softmax of their average.
     """
     lower = q.amin(0) / temperature
     if allowed is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kalmanac.encoders import encoder_settings
 
-ActorObjective = Literal["value", "cross-entropy", "symmetric"]
+ActorObjective = Literal["value", "cross-entropy", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class AgentSettings:
             target_entropy_scale · log A for discrete ones (0.35 instead of 0.7 in MineSweeper).
         privileged_critic: the critic's observation is [observation, privileged].
         actor_objective: what a discrete actor climbs: the soft "value" (the paper's), the
-            "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π, or both
-            ("symmetric").
+            "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π, or
+            "mixed", the value and a tenth of the latter.
         max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
         log_std_range: bounds of a Gaussian policy's log standard deviation.
         previous_action: the embedder sees the previous action beside the observation.

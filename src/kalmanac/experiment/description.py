@@ -88,7 +88,7 @@ class Experiment:
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: float = 1.0
     """Scale of the heads' orthogonal initial weights."""
-    actor_objective: Literal["value", "cross-entropy", "symmetric"] = "value"
+    actor_objective: Literal["value", "cross-entropy", "mixed"] = "value"
     """What a discrete actor climbs; all but value keep their gradient where a policy is certain."""
     previous_action: bool = True
     """The agent sees its previous action."""
