@@ -1,11 +1,12 @@
-"""Runs as small files: the evaluations of each, and one table.
+"""Runs as small files: the evaluations of each, its clock, and one table.
 
     kalmanac train best-arm --encoder gru --seed 0 --eval-every 25000 --folder runs/gru-seed0
     python benchmarks/learning.py runs/* --out results/best-arm
 
 Nothing is left out and nothing is trained: a run that stays at chance has its row, and the columns
-say what it does instead. Q and probability of an action are means over a batch of the replay. The
-pictures are those of `kalmanac report`.
+say what it does instead. Q and probability of an action are means over a batch of the replay. Of
+seeds that were trained together, each has the clock of all, in which its own evaluations took
+`time/evaluating`, and the memory of all. The pictures are those of `kalmanac report`.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from report import print_table
 
 LOOKED_AT = ("eval/", "train/q_action", "train/policy_action", "train/gain", "train/posterior")
 ALSO = ("step", "train/updates", "train/entropy", "train/q_mean", "train/critic_loss")
+MOMENTS = (0.05, 0.25, 0.5, 0.75, 1.0)  # of a run, at which its clock is told
 LATE = 5  # evaluations at the end of a run that are averaged
 HEAD = ("", "status", "steps", "best", "at", "last", f"last {LATE}", "length", "ends with action")
 
@@ -41,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def read(folder: Path) -> dict[str, Any]:
     """One run: its description, how it ended, and its evaluations."""
+    clock = read_timing(folder)
     rows = [
         {key: value for key, value in row.items() if key in ALSO or key.startswith(LOOKED_AT)}
         for row in read_metrics(folder)
@@ -49,23 +52,23 @@ def read(folder: Path) -> dict[str, Any]:
     return {
         "experiment": read_experiment(folder),
         "summary": read_summary(folder),
-        "seconds": read_timing(folder)[-1]["time/elapsed"],
+        "clock": [clock[max(round(share * len(clock)), 1) - 1] for share in MOMENTS],
         "rows": rows,
     }
 
 
 def write(run: Mapping[str, Any], file: Path) -> None:
     """The description in the first line, an evaluation in each of the others."""
-    summary = run["summary"]
-    first = {"experiment": run["experiment"], "seconds": round(run["seconds"], 1)}
-    first |= {key: summary[key] for key in ("status", "step")}
-    lines = [first, *({key: rounded(x) for key, x in row.items()} for row in run["rows"])]
+    summary, clock = run["summary"], [rounded(row) for row in run["clock"]]
+    first = {"experiment": run["experiment"], "seconds": clock[-1]["time/elapsed"]}
+    first |= {key: summary[key] for key in ("status", "step")} | {"clock": clock}
+    lines = [first, *(rounded(row) for row in run["rows"])]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def rounded(value: Any) -> Any:
+def rounded(row: Mapping[str, Any]) -> dict[str, Any]:
     """Five digits: more say nothing about a mean of a hundred episodes."""
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    return {k: float(f"{x:.5g}") if isinstance(x, float) else x for k, x in row.items()}
 
 
 def row(name: str, run: Mapping[str, Any]) -> list[str]:
