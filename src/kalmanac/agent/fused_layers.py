@@ -32,26 +32,31 @@ def possible(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
 
 def run(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
-    exact: bool = False,
+    precision: gpu.Precision = "tf32",
 ) -> Tensor:  # fmt: skip
     """Weights (K, n, m) and biases (K, 1, m) on parts (…, n') side by side: (K, …, m).
 
-    `exact`: products do not round their factors, which takes several times as long.
+    `precision`: of the products' factors; "ieee" takes several times as long.
     """
     tensors = (*parts, *weights, *biases)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return FusedLayers.apply(exact, len(parts), *tensors)
-    y, _ = _through(_joined(parts), weights, biases, keep=False, exact=exact)
+        return FusedLayers.apply(precision, len(parts), *tensors)
+    y, _ = _through(_joined(parts), weights, biases, keep=False, precision=precision)
     return y.unflatten(1, parts[0].shape[:-1])
 
 
 def _through(
-    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool, exact: bool
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    *,
+    keep: bool,
+    precision: gpu.Precision,
 ) -> tuple[Tensor, list[Tensor]]:
     """The output (K, rows, m), and what the backward wants to have kept of hidden layers."""
     if len(weights) == 2:
-        return _shallow_forward(x, weights, biases, exact=exact), []
-    return _forward(x, weights, biases, keep=keep, exact=exact)
+        return _shallow_forward(x, weights, biases, precision=precision), []
+    return _forward(x, weights, biases, keep=keep, precision=precision)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -64,13 +69,13 @@ class FusedLayers(torch.autograd.Function):
     """`run`, differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, exact: bool, count: int, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, precision: gpu.Precision, count: int, *tensors: Tensor) -> Tensor:
         """See `run`."""
         parts, layers = tensors[:count], tensors[count:]
         depth = len(layers) // 2
         x = _joined(parts)
-        y, hidden = _through(x, layers[:depth], layers[depth:], keep=True, exact=exact)
-        ctx.shapes, ctx.depth, ctx.exact = [part.shape for part in parts], depth, exact
+        y, hidden = _through(x, layers[:depth], layers[depth:], keep=True, precision=precision)
+        ctx.shapes, ctx.depth, ctx.precision = [part.shape for part in parts], depth, precision
         ctx.save_for_backward(x, layers[depth], *layers[:depth], *hidden)
         return y.unflatten(1, parts[0].shape[:-1])
 
@@ -78,7 +83,7 @@ class FusedLayers(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the parts that want one, the weights and the biases."""
-        shapes, depth, exact = ctx.shapes, ctx.depth, ctx.exact
+        shapes, depth, precision = ctx.shapes, ctx.depth, ctx.precision
         x, bias, *kept = ctx.saved_tensors
         weights, hidden = kept[:depth], kept[depth:]
         needs = ctx.needs_input_grad[2:]
@@ -89,11 +94,13 @@ class FusedLayers(torch.autograd.Function):
         span = (asked[0][0], asked[-1][1]) if asked else (0, 0)
         if depth == 2:
             found, learnt = _shallow_backward(
-                slope, x, weights, bias, span, learns=learns, exact=exact
+                slope, x, weights, bias, span, learns=learns, precision=precision
             )
         else:
-            found, slopes = _backward(slope, weights, hidden, span, keep=learns, exact=exact)
-            learnt = _learnt(x, hidden, [*slopes, slope], weights, exact) if learns else []
+            found, slopes = _backward(
+                slope, weights, hidden, span, keep=learns, precision=precision
+            )
+            learnt = _learnt(x, hidden, [*slopes, slope], weights, precision) if learns else []
         into = [
             found[:, a - span[0] : b - span[0]].reshape(shape) if wants else None
             for (a, b), wants, shape in zip(spans, wanted, shapes, strict=True)
@@ -106,9 +113,9 @@ def _learnt(
     hidden: Sequence[Tensor],
     slopes: Sequence[Tensor],
     weights: Sequence[Tensor],
-    exact: bool,
+    precision: gpu.Precision,
 ) -> list[Tensor]:
     """Gradients of weights and biases, in the memory layout of the weights."""
     pairs = list(zip([x[None], *hidden], slopes, strict=True))
-    found = _gradients(pairs, weights[0].stride(1) == 1, exact=exact)
+    found = _gradients(pairs, weights[0].stride(1) == 1, exact=precision == "ieee")
     return [*(w for w, _ in found), *(b for _, b in found)]

@@ -30,11 +30,12 @@ class Learner:
 
     `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
     the reparameterisation noise of updates, and their dropout. The global generator is left alone.
+    `bfloat16_heads`: where an update may round to TF32, matrix products of heads round to bfloat16.
     """
 
     def __init__(
         self, settings: AgentSettings, sizes: Sizes, *, device: torch.device | str = "cpu",
-        seed: int = 0,
+        seed: int = 0, bfloat16_heads: bool = False,
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
@@ -52,6 +53,8 @@ class Learner:
             torch.default_generator.manual_seed(drawn[0])
             self.actor = Actor(sizes, settings).to(self.device)
             self.critic = Critic(sizes, settings).to(self.device)
+        if bfloat16_heads:
+            self.actor.head.precision = self.critic.head.precision = "bfloat16"
         self.acting = Generator(self.device).manual_seed(drawn[1])
         self.learning = Generator(self.device).manual_seed(drawn[2])
         self.target = copy.deepcopy(self.critic).requires_grad_(False)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from kalmanac.agent import fused_layers, wide_layers
+from kalmanac.ops.gpu import Precision
 from kalmanac.ops.row_products import add_product, room_for
 
 # On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
@@ -18,7 +19,12 @@ FEW = 8  # outputs: on a CPU, their product is faster transposed
 
 
 class Perceptron(nn.Module):
-    """Linear layers with ReLU between them; orthogonal weights, zero biases."""
+    """Linear layers with ReLU between them; orthogonal weights, zero biases.
+
+    `precision` is that of factors where kernels of ours run the layers: on a GPU, in updates.
+    """
+
+    precision: Precision = "tf32"
 
     def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
         super().__init__()
@@ -32,7 +38,7 @@ class Perceptron(nn.Module):
         """(…, first width), perhaps in several parts side by side, to (…, last width)."""
         weights = [layer.weight.mT[None] for layer in self.linear()]
         biases = [layer.bias[None, None] for layer in self.linear()]
-        return _run(parts, weights, biases).squeeze(0)
+        return _run(parts, weights, biases, self.precision).squeeze(0)
 
     def linear(self) -> list[nn.Linear]:
         """The layers, with their type."""
@@ -40,7 +46,12 @@ class Perceptron(nn.Module):
 
 
 class TwinPerceptron(nn.Module):
-    """Two independent perceptrons on the same input, each layer one matrix product."""
+    """Two independent perceptrons on the same input, each layer one matrix product.
+
+    `precision` as in `Perceptron`.
+    """
+
+    precision: Precision = "tf32"
 
     def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
         super().__init__()
@@ -58,14 +69,18 @@ class TwinPerceptron(nn.Module):
         layers = [*self.weights, *self.biases]
         if frozen:
             layers = [x.detach() for x in layers]
-        return _run(parts, layers[: len(self.weights)], layers[len(self.weights) :])
+        count = len(self.weights)
+        return _run(parts, layers[:count], layers[count:], self.precision)
 
 
-def _run(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
+def _run(
+    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor],
+    precision: Precision,
+) -> Tensor:  # fmt: skip
     """K perceptrons, weights (K, n, m) and biases (K, 1, m), on parts (…, n'): (K, …, m)."""
     tensors = (*parts, *weights, *biases)
     if fused_layers.possible(parts, weights):
-        return fused_layers.run(parts, weights, biases)
+        return fused_layers.run(parts, weights, biases, precision=precision)
     if parts[0].is_cuda:
         return wide_layers.run(parts, weights, biases)
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):

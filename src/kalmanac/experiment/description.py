@@ -123,6 +123,8 @@ class Experiment:
     """A GPU learns while the environments step, with actions of a policy one vector step older."""
     tf32: bool = True
     """On a GPU, matrix products of updates round their factors to 11 bits."""
+    bfloat16_heads: bool = False
+    """On a GPU, matrix products of heads round their factors to 8 bits in updates."""
     graph: bool = True
     """On a GPU, updates and acting are replayed from CUDA graphs."""
 

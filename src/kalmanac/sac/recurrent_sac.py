@@ -62,14 +62,15 @@ class RecurrentSAC:
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
         log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
         image_channels: tuple[int, ...] = (16, 32, 32), image_features: int = 64,
-        overlap: bool = False, tf32: bool = True, graph: bool = True,
+        overlap: bool = False, tf32: bool = True, bfloat16_heads: bool = False, graph: bool = True,
         seed: int | None = None, device: str | torch.device = "auto",
     ) -> None:  # fmt: skip
         self.settings = TrainingSettings(
             buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
             context_length=context_length, update_to_data=update_to_data, drawing=drawing,
             burn_in=burn_in, true_previous_action=true_previous_action,
-            normalize_observations=normalize_observations, overlap=overlap, tf32=tf32, graph=graph,
+            normalize_observations=normalize_observations, overlap=overlap, tf32=tf32,
+            bfloat16_heads=bfloat16_heads, graph=graph,
         )  # fmt: skip
         self.agent_settings = AgentSettings(
             encoder=encoder, encoder_settings=dict(encoder_settings or {}), embedding=embedding,
@@ -320,7 +321,10 @@ class RecurrentSAC:
             self.normaliser = Normaliser(
                 problem.sizes.observation, scaled=problem.observations.scaled
             )
-        learner = Learner(self.agent_settings, problem.sizes, device=self.device, seed=self.seed)
+        learner = Learner(
+            self.agent_settings, problem.sizes, device=self.device, seed=self.seed,
+            bfloat16_heads=self.settings.bfloat16_heads,
+        )  # fmt: skip
         self._problem = problem
         self._policy = Policy(learner, self.normaliser, graph=self.settings.graph)
 

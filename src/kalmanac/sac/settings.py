@@ -30,6 +30,9 @@ class TrainingSettings:
             learns while the environments step; the policy that acts is one vector step older.
         tf32: on a GPU, matrix products of updates round their factors to 11 bits; False keeps all
             24 and takes longer.
+        bfloat16_heads: on a GPU, matrix products of the heads round their factors to 8 bits in
+            updates; sums, parameters and gradients keep 24. Heads that the GPU backend's kernels
+            cannot take (widths that are no powers of two, or above 256) stay at TF32.
         graph: on a GPU, updates and acting are replayed from CUDA graphs; False launches every
             operation anew, which is for looking into them.
     """
@@ -45,6 +48,7 @@ class TrainingSettings:
     normalize_observations: bool = False
     overlap: bool = False
     tf32: bool = True
+    bfloat16_heads: bool = False
     graph: bool = True
 
     def __post_init__(self) -> None:
@@ -60,6 +64,11 @@ class TrainingSettings:
         if not 0 <= self.update_to_data < float("inf"):
             raise ValueError(
                 f"update_to_data: got {self.update_to_data!r}, expected a number of at least 0"
+            )
+        if self.bfloat16_heads and not self.tf32:
+            raise ValueError(
+                "bfloat16_heads: got True with tf32 False, expected False where products are not "
+                "to be rounded"
             )
         if self.drawing not in get_args(Drawing):
             raise ValueError(

@@ -7,6 +7,7 @@ CPU tensors: slowly, but it is the same code, so that it can be tested without a
 import os
 from functools import cache
 from importlib.util import find_spec
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from kalmanac.ops.operators import kalman_operator, linear_operator
 # Looked up once: torch.compile does not trace the search for a package.
 INSTALLED = find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+Precision = Literal["ieee", "tf32", "bfloat16"]  # of a product's factors; ieee: not rounded
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
