@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if device.type == "cuda":
                 names = options.only or list(ENCODERS)
                 tables.append({})
+                make = partial(make_learner, bfloat16_heads=options.bfloat16_heads)
                 gpu_updates.measure(
-                    task, names, options.seeds, make_learner, options.seconds, options.compare,
+                    task, names, options.seeds, make, options.seconds, options.compare,
                     tables[-1], lambda: _write(options, words, notes, tables, finished=False),
                 )  # fmt: skip
                 continue
@@ -152,7 +154,9 @@ def timed(watches: dict[str, Stopwatch], rules: Rules) -> None:
     interleave(list(watches.values()), rules.rounds)
 
 
-def make_learner(name: str, task: Task, device: torch.device) -> Learner:
+def make_learner(
+    name: str, task: Task, device: torch.device, *, bfloat16_heads: bool = False
+) -> Learner:
     """The paper's agent."""
     settings = AgentSettings(
         encoder=name,
@@ -162,7 +166,7 @@ def make_learner(name: str, task: Task, device: torch.device) -> Learner:
         critic_hidden=task.critic_hidden,
         ent_coef=0.1 if task.name == "Best Arm" else "auto",
     )
-    return Learner(settings, task.sizes, device=device)
+    return Learner(settings, task.sizes, device=device, bfloat16_heads=bfloat16_heads)
 
 
 def workloads(learner: Learner, batches: Sequence[Batch]) -> dict[str, Callable[[int], Any]]:
@@ -236,6 +240,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "--compare", action=argparse.BooleanOptionalAction, default=True,
         help="on CUDA, also compare graph and eager updates",
     )  # fmt: skip
+    parser.add_argument(
+        "--bfloat16-heads", action="store_true", help="on CUDA, products of heads in bfloat16"
+    )
     parser.add_argument("--quick", action="store_true", help="a small size and few repetitions")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
     return parser.parse_args(words)
