@@ -131,7 +131,6 @@ def backward(
 ):  # fmt: skip
     """The slopes of n, r, z before their functions and of q, side by side, and of the start.
 
-    Each of the three weights comes transposed: tensor cores then take four of its numbers at once.
     With lengths, the former are zero behind the last step, by programs of their own.
     """
     PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
@@ -142,9 +141,9 @@ def backward(
     if tl.program_id(1) > 0:
         erase(slopes, i, j, stop, T, 4, N, BLOCK)
         return
-    w_r = tl.load(weight + j * N + k)
-    w_z = tl.load(weight + (N + j) * N + k)
-    w_n = tl.load(weight + (2 * N + j) * N + k)
+    w_r = tl.load(weight + k * N + j)
+    w_z = tl.load(weight + (N + k) * N + j)
+    w_n = tl.load(weight + (2 * N + k) * N + j)
     carried = tl.zeros((N, BLOCK), dtype)
     row = i * T + tl.maximum(stop - 1, 0)
     r_, z_, n_, q_, h_, g_ = read(gates, bent, before, given, row, j, N)
@@ -235,11 +234,10 @@ def walk_back(
 ) -> tuple[Tensor, Tensor]:
     """Slopes (B, T, 4 N) of n, r, z before σ and tanh and of q, and those of the start (B, N)."""
     rows, count, hidden = given.shape
-    turned = weight.view(3, hidden, hidden).mT.contiguous()
     slopes = given.new_empty(rows, count, 4 * hidden)
     g_start = given.new_empty(rows, hidden)
     backward[steps.programs(rows)](
-        given, walked.gates, walked.before, walked.bent, turned, *steps.pointers(given), slopes,
+        given, walked.gates, walked.before, walked.bent, weight, *steps.pointers(given), slopes,
         g_start, rows, count, *steps.strides(), **steps.flags(), N=hidden, BLOCK=BLOCK, EXACT=exact,
         num_warps=warps(hidden), num_stages=1,
     )  # fmt: skip
