@@ -104,6 +104,7 @@ def test_each_row_ends_after_its_own_length(case: Case, with_resets: bool) -> No
 
 
 @every_encoder
+@pytest.mark.filterwarnings("ignore:RNN module weights")  # cuDNN, of an LSTM that is told of pads
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_learning_sees_at_steps_what_forward_gives(case: Case, device: str) -> None:
     encoder = case.build().to(device)
