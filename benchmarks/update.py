@@ -78,7 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     try:
         rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
-        notes = gpu_updates.NOTES if device.type == "cuda" else NOTES
+        notes: tuple[str, ...] = gpu_updates.NOTES if device.type == "cuda" else NOTES
+        if options.bfloat16_heads:
+            notes += ("heads: bfloat16 matrix products, on CUDA",)
         for note in notes:
             print(f"- {note}")
         tables: list[dict[str, Any]] = []

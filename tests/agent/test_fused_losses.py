@@ -81,7 +81,7 @@ def test_values_and_slopes(
     told, slopes = plain(made, objective=objective)
     given = {n: x.to(dtype) if x.is_floating_point() else x for n, x in made.items()}
     found = discrete_losses(
-        **given, gamma=GAMMA, entropy_goal=GOAL, weights=losses.OBJECTIVES[objective]
+        **given, gamma=GAMMA, entropy_goal=GOAL, **losses.OBJECTIVES[objective]._asdict()
     )
     budget = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
     for x, y in zip((found.of_logits, found.of_q, found.of_log_alpha), slopes, strict=True):
@@ -94,7 +94,7 @@ def test_values_and_slopes(
 def test_without_a_valid_step_nothing_moves(device: str) -> None:
     made = problem(2, 3, 4, device)
     made["valid"] = torch.zeros_like(made["valid"])
-    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, weights=(1.0, 0.0))
+    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, value=True, cross_entropy=0.0)
     assert not found.of_logits.any()
     assert not found.of_q.any()
     assert [x.item() for x in found.numbers[:2]] == [0, 0]
@@ -109,7 +109,7 @@ def test_a_value_that_is_not_a_number_is_told(device: str) -> None:
     made["reward"] = torch.zeros_like(made["reward"])
     made["q"][:, :, -1] = 0
     made["q"][1, 0, 0] = math.nan
-    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, weights=(1.0, 0.0))
+    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, value=True, cross_entropy=0.0)
     assert found.numbers[0].isnan()
     assert found.numbers[1].isnan()
 

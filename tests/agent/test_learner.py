@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kalmanac.agent import Learner
+from kalmanac.agent import AgentSettings, Learner
 from kalmanac.replay import Sizes
 from tests.agent.cases import (
     CONTINUOUS,
@@ -292,6 +292,12 @@ def test_the_seed_decides_what_is_dropped() -> None:
     first = learner(CONTINUOUS, "transformer", encoder_settings=settings)
     first.update(batch(CONTINUOUS))
     assert not torch.equal(*(x.actor.state_dict()[WIDEN] for x in (undropped, first)))
+
+
+def test_a_copy_rounds_its_heads_as_the_first_does() -> None:
+    twin = copy.deepcopy(Learner(AgentSettings(), DISCRETE, bfloat16_heads=True))
+    heads = (twin.actor.head, twin.critic.head, twin.target.head)
+    assert {head.precision for head in heads} == {"bfloat16"}
 
 
 def same(one: Learner, other: Learner) -> None:

@@ -2,12 +2,14 @@
 
 import copy
 import math
+from typing import get_args
 
 import pytest
 import torch
 
 from kalmanac.agent import AgentSettings, Categorical, Learner, losses
 from kalmanac.agent.losses import Counted
+from kalmanac.agent.settings import ActorObjective
 from kalmanac.replay import Batch, Sizes
 
 NAN = math.nan
@@ -79,6 +81,10 @@ def test_an_action_whose_probability_is_zero_comes_back_only_by_cross_entropy(
     assert bool(slope.any()) is comes_back
     if comes_back:
         assert slope[1] < 0, "its logit rises"
+
+
+def test_every_objective_has_its_weights() -> None:
+    assert tuple(losses.OBJECTIVES) == get_args(ActorObjective)
 
 
 @pytest.mark.parametrize("logits", [(0.0, 0.0, 0.0), (3.0, -2.0, 0.5), (-40.0, 0.0, 40.0)])

@@ -177,8 +177,18 @@ def test_learning_sees_the_same_at_steps(
     steps = (torch.arange(6) < lengths[:, None])[..., None]
     learnt, slope = [h, *encoder.parameters()], torch.randn(10, 6, 4).double() * steps
     z, _ = encoder(h, lengths=lengths, reset=reset)
+    told, run = [], fused_gru.run
     monkeypatch.setattr(fused_gru, "possible", lambda *_: True)
+    monkeypatch.setattr(
+        fused_gru,
+        "run",
+        lambda *x, lengths, **rest: told.append(lengths) or run(*x, lengths=lengths, **rest),
+    )
     found = encoder.represent(h, lengths=lengths, reset=reset)
+    assert len(told) == layers
+    assert all(x is lengths for x in told), "the walk may end early"
+    with pytest.raises(ValueError, match=r"^h: got 3 features, expected d_model = 4"):
+        encoder.represent(h[..., :3], lengths=lengths)
     assert found.isfinite().all()
     torch.testing.assert_close(found * steps, z, rtol=1e-10, atol=1e-12)
     for one, other in zip(

@@ -64,7 +64,7 @@ def test_an_update_rounds_its_heads_as_asked_for(monkeypatch: pytest.MonkeyPatch
         return model._attached().run()
 
     exact, rounded = losses(False), losses(True)
-    for name in ("train/critic_loss", "train/actor_loss"):
+    for name in ("train/critic_loss", "train/actor_loss", "train/entropy"):
         assert 0 < (exact[name] - rounded[name]).abs() < 0.02 * exact[name].abs(), name
 
 

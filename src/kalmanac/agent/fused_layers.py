@@ -46,13 +46,9 @@ def run(
 
 
 def _through(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    *,
-    keep: bool,
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
     precision: gpu.Precision,
-) -> tuple[Tensor, list[Tensor]]:
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The output (K, rows, m), and what the backward wants to have kept of hidden layers."""
     if len(weights) == 2:
         return _shallow_forward(x, weights, biases, precision=precision), []

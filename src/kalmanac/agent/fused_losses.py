@@ -53,7 +53,7 @@ def roots_of(
     found = _discrete_losses(
         logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
         learner.log_alpha, gamma=settings.gamma, entropy_goal=learner.entropy_goal,
-        weights=losses.OBJECTIVES[settings.actor_objective],
+        **losses.OBJECTIVES[settings.actor_objective]._asdict(),
     )  # fmt: skip
     told = dict(zip(NAMES, found.numbers, strict=True))
     roots, slopes = [logits, q], [found.of_logits, found.of_q]

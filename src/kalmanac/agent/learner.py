@@ -53,6 +53,7 @@ class Learner:
             torch.default_generator.manual_seed(drawn[0])
             self.actor = Actor(sizes, settings).to(self.device)
             self.critic = Critic(sizes, settings).to(self.device)
+        self.bfloat16_heads = bfloat16_heads
         if bfloat16_heads:
             self.actor.head.precision = self.critic.head.precision = "bfloat16"
         self.acting = Generator(self.device).manual_seed(drawn[1])
@@ -203,16 +204,15 @@ class Learner:
         self, here: Intention, now: Judgement, temperature: Tensor, steps: losses.Counted,
         allowed: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        """The weighted sum that `actor_objective` names."""
-        of_value, of_cross = losses.OBJECTIVES[self.settings.actor_objective]
-        if not of_cross:
-            return losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
-        log_policy, worth = here.log_shares(), now.frozen(None)
-        cross = losses.cross_entropy_loss(log_policy, worth, temperature, steps, allowed)
-        if not of_value:
-            return cross
-        value = losses.actor_loss(here.soft_value(now.frozen, temperature), steps)
-        return value.add(cross, alpha=of_cross)
+        """What `actor_objective` names."""
+        objective, climbs = losses.OBJECTIVES[self.settings.actor_objective], list[Tensor]()
+        if objective.value:
+            climbs.append(losses.actor_loss(here.soft_value(now.frozen, temperature), steps))
+        if objective.cross_entropy:
+            log_policy, worth = here.log_shares(), now.frozen(None)
+            cross = losses.cross_entropy_loss(log_policy, worth, temperature, steps, allowed)
+            climbs.append(objective.cross_entropy * cross)
+        return climbs[0] if len(climbs) == 1 else climbs[0] + climbs[1]
 
     def diagnostics(self, batch: Batch) -> Metrics:
         """A closer look at a batch, for now and then; changes nothing."""
@@ -247,7 +247,8 @@ class Learner:
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
         """A learner of its own in the same state: copied views would not know each other."""
-        twin = Learner(self.settings, self.sizes, device=self.device)
+        half = self.bfloat16_heads
+        twin = Learner(self.settings, self.sizes, device=self.device, bfloat16_heads=half)
         twin.load_state_dict(self.state_dict())
         return twin
 

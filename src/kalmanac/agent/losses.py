@@ -5,14 +5,28 @@ nor a gradient.
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
 
-# A discrete actor's objectives: the weights of the soft value's loss and of the cross-entropy.
-# Mixed: the value decides wherever it has a gradient, and the rest brings certain policies back.
-OBJECTIVES = {"value": (1.0, 0.0), "cross-entropy": (0.0, 1.0), "mixed": (1.0, 0.1)}
+from kalmanac.agent.settings import ActorObjective
+
+
+class Objective(NamedTuple):
+    """What a discrete actor climbs: the soft value, the cross-entropy times a weight, or both."""
+
+    value: bool
+    cross_entropy: float
+
+
+# Mixed: the value leads where actions are likely, the rest brings back those that hardly are.
+OBJECTIVES: Mapping[ActorObjective, Objective] = {
+    "value": Objective(True, 0.0),
+    "cross-entropy": Objective(False, 1.0),
+    "mixed": Objective(True, 0.1),
+}
 
 
 class Counted(NamedTuple):

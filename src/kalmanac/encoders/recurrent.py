@@ -8,7 +8,7 @@ nn.LSTM in a full graph until `torch._dynamo.config.allow_rnn` is set.
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ class LSTMState(NamedTuple):
     cell: Tensor
 
 
+@final
 class GRUEncoder(HistoryEncoder):
     """nn.GRU and a projection back to E. One nn.GRU per layer, as every layer's end is needed."""
 
@@ -80,6 +81,7 @@ class GRUEncoder(HistoryEncoder):
         observed: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """See `HistoryEncoder`. The kernels' time grows with the steps: they are told of pads."""
+        read_steps(self, h, None, None, reset, observed)
         if not all(fused_gru.possible(h, _weights(cast(nn.GRU, x))) for x in self.layers):
             return super().represent(h, lengths=lengths, reset=reset, observed=observed)
         start = h.new_zeros(len(h), self.d_state)

@@ -41,6 +41,11 @@ NEUTRAL: Mapping[str, Any] = {
 EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
     **NEUTRAL,
     "actor_objective": "value",
+    "overlap": False,
+    "eval_on_device": False,
+    "tf32": True,
+    "bfloat16_heads": False,
+    "graph": True,
 }
 SHOWN_AT_MOST = 5  # names of files that belong to no run
 UNKNOWN = "unknown"

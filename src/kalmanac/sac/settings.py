@@ -31,8 +31,10 @@ class TrainingSettings:
         tf32: on a GPU, matrix products of updates round their factors to 11 bits; False keeps all
             24 and takes longer.
         bfloat16_heads: on a GPU, matrix products of the heads round their factors to 8 bits in
-            updates; sums, parameters and gradients keep 24. Heads that the GPU backend's kernels
-            cannot take (widths that are no powers of two, or above 256) stay at TF32.
+            updates, slopes of hidden layers among them; sums, parameters and their gradients keep
+            24. Heads that the GPU backend's kernels cannot take stay as they are: those with more
+            than two hidden layers, with widths that are no powers of two from 16 to 256, with more
+            than 64 inputs, or with more outputs than 64 (8 behind a single hidden layer).
         graph: on a GPU, updates and acting are replayed from CUDA graphs; False launches every
             operation anew, which is for looking into them.
     """

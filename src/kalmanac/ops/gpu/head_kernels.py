@@ -5,8 +5,9 @@ multiprocessor. With one hidden layer, the backward computes it anew, which is c
 it back, and adds up gradients as it goes: one launch each way. With two, the forward keeps them,
 and the gradients are products of their own. Hidden widths are powers of two up to `WIDEST`.
 
-Products round their factors to TF32 or bfloat16, or not at all. All else is float32: parameters,
-sums, biases, outputs, gradients, and the few outputs of one hidden layer, which are no products.
+Products round their factors to TF32 or bfloat16, or not at all; two hidden layers and their slopes
+are kept in bfloat16 then. All else is float32: parameters, sums, biases, outputs, gradients of
+parameters, and the few outputs of one hidden layer, which are no products.
 """
 
 from collections.abc import Sequence
@@ -230,7 +231,8 @@ def slopes(
 def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     """These layers (K, n, m) can go through the kernels, of which one program shares so many bytes.
 
-    What a program needs is bounded from above: compilers differ. bfloat16 needs less.
+    What a program needs is bounded from above: compilers differ. The largest kernel needs no
+    more with bfloat16.
     """
     hidden, outputs = [w.shape[2] for w in weights[:-1]], weights[-1].shape[2]
     powers = all(LEAST <= h <= WIDEST and h == triton.next_power_of_2(h) for h in hidden)

@@ -86,11 +86,11 @@ def judge(
     off_1, off_2 = tl.where(ok, q_1 - target, 0.0), tl.where(ok, q_2 - target, 0.0)
     entropy = -tl.sum(p * log_p, 1)
     objective, slope = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK, AP), dtype)
-    if VALUE > 0:
+    if VALUE:
         worth = least - alpha * log_p
         value = tl.sum(p * worth, 1)
-        objective -= VALUE * value
-        slope += VALUE * p * (value[:, None] - worth)
+        objective -= value
+        slope += p * (value[:, None] - worth)
     if CROSS > 0:
         goal = tl.where(inside, least / alpha, -float("inf"))
         goal = tl.exp(goal - tl.max(goal, 1)[:, None])
@@ -157,11 +157,11 @@ class Judged(NamedTuple):
 def discrete_losses(
     logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, *, gamma: float, entropy_goal: float,
-    weights: tuple[float, float],
+    value: bool, cross_entropy: float,
 ) -> Judged:  # fmt: skip
     """See `kalmanac.agent.losses`; logits (B, T + 1, A), q and the target's Q (2, B, T + 1, A).
 
-    `weights`: of the value and of the cross-entropy in the actor's objective.
+    The actor climbs the `value`, the cross-entropy times its weight, or both.
     """
     rows, tokens, actions = logits.shape
     programs = triton.cdiv(rows * tokens, BLOCK)
@@ -173,7 +173,7 @@ def discrete_losses(
     judge[(programs,)](
         *given, terminated.contiguous(), valid.contiguous(), alpha, g_logits, g_q, partials,
         rows, tokens - 1, actions, gamma,
-        VALUE=weights[0], CROSS=weights[1],
+        VALUE=value, CROSS=cross_entropy,
         WIDE=min(triton.next_power_of_2(rows * tokens), 4096), BLOCK=BLOCK,
         AP=max(triton.next_power_of_2(actions), 2), num_warps=4,
     )  # fmt: skip
