@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kalmanac.agent.settings import AgentSettings
+from kalmanac.agent.settings import ActorObjective, AgentSettings
 from kalmanac.encoders import ENCODERS, encoder_settings
 from kalmanac.envs.corruption import Corruption
-from kalmanac.sac.settings import TrainingSettings
+from kalmanac.sac.settings import Drawing, TrainingSettings
 
 # name → fields; every encoder is an agent too
 AGENTS: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ class Experiment:
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: float = 1.0
     """Scale of the heads' orthogonal initial weights."""
-    actor_objective: Literal["value", "cross-entropy", "mixed"] = "value"
+    actor_objective: ActorObjective = "value"
     """What a discrete actor climbs; all but value keep their gradient where a policy is certain."""
     previous_action: bool = True
     """The agent sees its previous action."""
@@ -109,7 +109,7 @@ class Experiment:
     """Transitions in a window."""
     update_to_data: float = 1.0
     """Updates for each environment step."""
-    drawing: Literal["episodes", "starts", "transitions"] = "episodes"
+    drawing: Drawing = "episodes"
     """How windows are drawn from the replay."""
     burn_in: int = 0
     """Steps before a window that only warm up the memory."""

@@ -308,13 +308,9 @@ def shallow_backward(
 
 
 def forward(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    *,
-    keep: bool,
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
     precision: Precision,
-) -> tuple[Tensor, list[Tensor]]:
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept: as
     factors of products, so that "bfloat16" keeps half as many bytes."""
     (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
