@@ -5,12 +5,13 @@ import math
 import platform
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from kalmanac.agent import AgentSettings, Learner
+from kalmanac.agent import AgentSettings, Learner, losses
 from kalmanac.replay import Sizes
 from tests.agent.cases import (
     CONTINUOUS,
@@ -50,6 +51,72 @@ def test_updates_lower_the_critic_loss_and_leave_a_lagging_target(sizes: Sizes) 
     for _ in range(80):
         last = made.update(data)["train/critic_loss"]
     assert last < 0.5 * first
+
+
+@both_kinds
+def test_an_average_of_the_actor_follows_it_and_acts_where_it_is_asked_for(sizes: Sizes) -> None:
+    made, data = learner(sizes, tau=0.25, learning_rate=3e-2), batch(sizes)
+    before = [p.clone() for p in made.averaged.parameters()]
+    made.update(data)
+    pairs = zip(made.averaged.parameters(), before, made.actor.parameters(), strict=True)
+    for p, old, new in pairs:
+        torch.testing.assert_close(p, 0.75 * old + 0.25 * new.detach())
+
+    def parameters_seen(averaged: bool) -> list[Tensor]:
+        seen: list[Tensor] = []
+        hooks = [
+            actor.head.register_forward_hook(lambda _, __, found: seen.append(found))
+            for actor in (made.actor, made.averaged)
+        ]
+        made.act(
+            torch.ones(3, 2), torch.zeros(3, sizes.action), made.initial_state(3),
+            episode_start=torch.ones(3, dtype=torch.bool), explore=False, averaged=averaged,
+        )  # fmt: skip
+        for hook in hooks:
+            hook.remove()
+        return seen
+
+    (newest,), (averaged,) = parameters_seen(False), parameters_seen(True)
+    assert not torch.allclose(newest, averaged)
+
+
+@both_kinds
+def test_without_an_average_the_newest_actor_is_what_plays(sizes: Sizes) -> None:
+    made = learner(sizes, average_policy=False)
+    made.update(batch(sizes))
+    assert made.averaged is made.actor
+    assert not any(name.startswith("averaged") for name in made.state_dict())
+
+
+def test_a_state_from_before_averages_begins_one() -> None:
+    made = learner(DISCRETE)
+    made.update(batch(DISCRETE))
+    kept = {k: x for k, x in made.state_dict().items() if not k.startswith("averaged")}
+    made.update(batch(DISCRETE, seed=1))
+    made.load_state_dict(kept)
+    for p, newest in zip(made.averaged.parameters(), made.actor.parameters(), strict=True):
+        assert torch.equal(p, newest)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "settings", "expected"),
+    [
+        (DISCRETE, {}, "mixed"),
+        (CONTINUOUS, {}, "value"),
+        (DISCRETE, {"ent_coef": 0.0}, "value"),
+        (DISCRETE, {"actor_objective": "value"}, "value"),
+    ],
+)
+def test_the_objective_goes_with_the_actions(
+    sizes: Sizes, settings: dict[str, Any], expected: str
+) -> None:
+    assert learner(sizes, **settings).objective == losses.OBJECTIVES[expected]
+
+
+def test_an_objective_of_discrete_actions_is_refused_for_others() -> None:
+    told = "actor_objective: got 'mixed', expected 'auto' or 'value' for continuous actions"
+    with pytest.raises(ValueError, match=told):
+        learner(CONTINUOUS, actor_objective="mixed")
 
 
 @both_kinds

@@ -84,7 +84,7 @@ def test_an_action_whose_probability_is_zero_comes_back_only_by_cross_entropy(
 
 
 def test_every_objective_has_its_weights() -> None:
-    assert tuple(losses.OBJECTIVES) == get_args(ActorObjective)
+    assert {"auto", *losses.OBJECTIVES} == set(get_args(ActorObjective))
 
 
 @pytest.mark.parametrize("logits", [(0.0, 0.0, 0.0), (3.0, -2.0, 0.5), (-40.0, 0.0, 40.0)])
@@ -190,7 +190,14 @@ def test_discrete_losses_of_three_steps_by_hand() -> None:
         [q("critic", twin, OBSERVATION[t], taken[t]) - target[t] for t in (0, 1)] for twin in (0, 1)
     ]
     critic = sum((x**2 + y**2) / 2 for x, y in off)
-    actor = -(soft_value("critic", OBSERVATION[0]) + soft_value("critic", OBSERVATION[1])) / 2
+
+    def cross_entropy(o: float) -> float:
+        worth = [math.exp(min(q("critic", 0, o, a), q("critic", 1, o, a)) / ALPHA) for a in (0, 1)]
+        shares = zip(worth, policy(o), strict=True)
+        return -ALPHA * sum(w / sum(worth) * math.log(p) for w, p in shares)
+
+    # the default: the soft value and a tenth of the cross-entropy
+    actor = sum(0.1 * cross_entropy(o) - soft_value("critic", o) for o in OBSERVATION[:2]) / 2
     assert found["critic_loss"].item() == pytest.approx(critic, rel=1e-5)
     assert found["actor_loss"].item() == pytest.approx(actor, rel=1e-5)
     assert metrics["train/target_mean"].item() == pytest.approx(sum(target) / 2, rel=1e-5)

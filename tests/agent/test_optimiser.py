@@ -20,7 +20,7 @@ def made(device: str, fused: bool) -> tuple[Adam, list[Tensor], Tensor]:
     """Two groups, of which the second is followed."""
     mine = parameters(device)
     trailing = side_by_side([x.detach().clone() for x in mine[2:]])
-    adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing("b", trailing, 0.1))
+    adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing(["b"], trailing, 0.1))
     adam._fused = fused
     return adam, mine, trailing
 

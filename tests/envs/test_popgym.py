@@ -187,6 +187,13 @@ def test_the_state_is_told_where_it_is_wanted():
     assert seen.shape == (1, 8)
 
 
+@pytest.mark.parametrize("how", [{}, {"workers": 2}, {"privileged": True}])
+def test_the_end_of_a_task_is_no_time_limit(how):
+    env = make_vector("popgym/MineSweeperEasy", 2, **how)
+    assert env.metadata["bootstrap_truncated"] is False
+    env.close()
+
+
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="task: got 'Repeat', expected a task of popgym"):
         POPGym("Repeat")

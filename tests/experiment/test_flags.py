@@ -24,6 +24,18 @@ def test_flags_are_read_by_their_types():
 
 
 @pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--bootstrap-truncated"], True),
+        (["--no-bootstrap-truncated"], False),
+        (["--bootstrap-truncated", "auto"], "auto"),
+    ],
+)
+def test_a_switch_that_can_be_left_to_the_program(words, value):
+    assert read_flags(words, Experiment) == [{"bootstrap_truncated": value}]
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         ("--lr 1", "flag: got '--lr'; did you mean '--learning-rate'?"),

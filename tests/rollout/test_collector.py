@@ -63,6 +63,21 @@ def test_what_is_stored_of_an_episode():
 
 
 @pytest.mark.parametrize("mode", [SAME, NEXT])
+@pytest.mark.parametrize("bootstraps", [True, False])
+def test_truncation_is_stored_as_the_end_of_the_task_where_it_is_one(mode, bootstraps):
+    vector, notebook = counting_vector((2, 1), mode=mode), Notebook(1)
+    collecting = collector(vector, notebook, privileged=True, bootstrap_truncated=bootstraps)
+    collecting.reset(seed=0)
+    ended = [e for _ in range(12) for e in collecting.step(by_time).episodes]
+    stored = [entry[3:5] for entry in notebook.pages[0] if entry[0] == "add"]
+    finals = [terminated for terminated, truncated in stored if terminated or truncated]
+    # of episodes in turn, every second one is truncated
+    assert finals == [(i % 2 == 0) or not bootstraps for i in range(len(finals))]
+    assert len(finals) >= 4
+    assert [e.terminated for e in ended] == [i % 2 == 0 for i in range(len(ended))], "told as it is"
+
+
+@pytest.mark.parametrize("mode", [SAME, NEXT])
 def test_transitions_reach_a_real_replay(mode):
     vector = counting_vector((1,), (4,), (2, 3), mode=mode)
     replay = Replay(Sizes(3, 3, True, privileged=2), 3)

@@ -99,7 +99,7 @@ def test_acting_equals_the_training_pass(mode, normalized):
     batch = replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
     seen = batch if model.normaliser is None else model.normaliser.batch(batch)
     with torch.no_grad():
-        parameters = model.learner.actor(read_history(seen))[:, :-1][batch.valid]
+        parameters = model.learner.averaged(read_history(seen))[:, :-1][batch.valid]
     taken = batch.action[batch.valid].argmax(-1)
     assert torch.equal(parameters.argmax(-1), taken)
     assert len(taken.unique()) > 2, "not always the same action"

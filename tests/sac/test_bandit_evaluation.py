@@ -21,7 +21,7 @@ def trained(encoder: str, *, privileged: bool = False, **settings) -> RecurrentS
     """An agent that likes to ask, so that episodes have different lengths."""
     env = make_vector("best-arm", 4, privileged=privileged, **HOW)
     model = small(encoder, env, update_to_data=0.5, seed=6, **settings).learn(120)
-    last = model.learner.actor.head.layers[-1]
+    last = model.learner.averaged.head.layers[-1]
     with torch.no_grad():
         last.weight.normal_(generator=torch.Generator().manual_seed(0))
         last.bias.copy_(torch.tensor([0.3 if privileged else 1.0, 0.0, 0.0]))

@@ -49,7 +49,7 @@ def test_acting_equals_the_training_pass(encoder, mode, packed):
     batch = replay.sample(60, 8, generator=torch.Generator().manual_seed(0), packed=packed)
     assert batch.valid.sum() > 100
     with torch.no_grad():
-        actor = model.learner.actor
+        actor = model.learner.averaged
         parameters = actor(read_history(model.normaliser.batch(batch)))
         trained = actor.policy.mode(parameters[:, :-1])
     gap = (trained - batch.action).abs()[batch.valid]

@@ -335,12 +335,53 @@ def test_evaluating_in_the_training_environment_is_refused():
     [
         ("batch_size", 0), ("context_length", 0), ("learning_starts", -1), ("burn_in", -1),
         ("buffer_size", 0), ("update_to_data", -0.1), ("drawing", "all"), ("batch_size", 2.0),
-        ("update_to_data", float("nan")),
+        ("update_to_data", float("nan")), ("bootstrap_truncated", "never"),
     ],
 )  # fmt: skip
 def test_settings_are_checked(name, value):
     with pytest.raises(ValueError, match=f"{name}: got {value}|{name}: got '{value}'"):
         RecurrentSAC("gru", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("stated", "setting", "cut"),
+    [(None, "auto", False), (False, "auto", True), (True, False, True), (False, True, False)],
+)
+def test_environments_and_settings_say_whether_truncation_ends_the_task(stated, setting, cut):
+    env = counting_vector((3, 2), mode=AutoresetMode.SAME_STEP)  # every second one is truncated
+    env.metadata = dict(env.metadata) | ({} if stated is None else {"bootstrap_truncated": stated})
+    model = small("memoryless", env, learning_starts=50, bootstrap_truncated=setting).learn(40)
+    windows = model.replay.sample(400, 4, generator=torch.Generator().manual_seed(0))
+    ends = windows.lengths - 2  # the last transition of an episode; all of them are short
+    final = windows.terminated[torch.arange(400), ends]
+    truncated = windows.observation[torch.arange(400), 0, 0] % 2 == 1
+    whole = windows.lengths == torch.where(truncated, 3, 4)  # but for the one under way
+    assert final[whole & ~truncated].all()
+    assert (final[whole & truncated] == cut).all()
+    assert (whole & truncated).any()
+
+
+def test_an_environment_that_says_nonsense_of_truncation_is_refused():
+    env = counting_vector((3,), mode=AutoresetMode.SAME_STEP)
+    env.metadata = dict(env.metadata) | {"bootstrap_truncated": "no"}
+    told = "bootstrap_truncated.*: got 'no', expected True or False"
+    with pytest.raises(TypeError, match=told):
+        small("memoryless", env)
+
+
+def test_windows_from_inside_an_episode_know_the_action_before_them():
+    model = small("gru", wandering(1, longest=20), learning_starts=90, context_length=3)
+    model.learn(80)
+    batch = model._attached().batch_aside()
+    first = batch.previous_action[batch.reset] if batch.reset is not None else None
+    assert first is not None
+    assert (first != 0).any(), "windows from the middle do not look like beginnings"
+    plain = small(
+        "gru", wandering(1, longest=20), learning_starts=90, context_length=3,
+        true_previous_action=False,
+    ).learn(80)  # fmt: skip
+    batch = plain._attached().batch_aside()
+    assert (batch.previous_action[batch.reset] == 0).all()
 
 
 def test_transformer_window_is_the_context():

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kalmanac.agent import losses
 from kalmanac.agent.networks import read_history
 from kalmanac.ops import gpu
 from kalmanac.ops.late import late
@@ -53,7 +52,7 @@ def roots_of(
     found = _discrete_losses(
         logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
         learner.log_alpha, gamma=settings.gamma, entropy_goal=learner.entropy_goal,
-        **losses.OBJECTIVES[settings.actor_objective]._asdict(),
+        **learner.objective._asdict(),
     )  # fmt: skip
     told = dict(zip(NAMES, found.numbers, strict=True))
     roots, slopes = [logits, q], [found.of_logits, found.of_q]

@@ -39,11 +39,7 @@ class Learner:
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
-        if settings.actor_objective != "value" and not sizes.discrete:
-            came = settings.actor_objective
-            raise ValueError(
-                f"actor_objective: got {came!r}, expected 'value' for continuous actions"
-            )
+        self.objective = losses.OBJECTIVES[settings.objective_of(sizes.discrete)]
         self.settings, self.sizes = settings, sizes
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         if self.device.type == "cpu":
@@ -61,6 +57,9 @@ class Learner:
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         for module in (self.actor, self.critic, self.target):
             draw_dropout_from(self.learning, module)
+        self.averaged = self.actor  # what plays where nothing is explored
+        if settings.average_policy:
+            self.averaged = copy.deepcopy(self.actor).requires_grad_(False).eval()
 
         self.side_by_side = SideBySide(self.device, most=3)
         self.learns_temperature = settings.ent_coef == "auto"
@@ -77,8 +76,11 @@ class Learner:
             "temperature": [self.log_alpha] if self.learns_temperature else [],
         }
         self._learnt = [p for group in learnt.values() for p in group]
-        copied = side_by_side(list(self.target.parameters()))
-        trailing = Trailing("critic", copied, settings.tau)
+        follows: list[tuple[str, Actor | Critic]] = [("critic", self.target)]
+        if settings.average_policy:
+            follows.insert(0, ("actor", self.averaged))
+        copied = side_by_side([p for _, module in follows for p in module.parameters()])
+        trailing = Trailing([group for group, _ in follows], copied, settings.tau)
         self.optimiser = Adam(learnt, settings.learning_rate, trailing)
 
     def initial_state(self, rows: int) -> State:
@@ -90,6 +92,7 @@ class Learner:
         self, observation: Tensor, previous_action: Tensor, state: State, *,
         episode_start: Tensor, explore: bool, observed: Tensor | None = None,
         generator: Generator | None = None, pixels: Tensor | None = None,
+        averaged: bool = False,
         action_mask: Tensor | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """One action each for observations (n, O), and the memory behind it.
@@ -102,6 +105,7 @@ class Learner:
             generator: draws the actions; None is the learner's own, `acting`.
             pixels: (n, P) uint8, where the observation has images.
             action_mask: (n, A) bool: False where an action is forbidden.
+            averaged: the actor with averaged weights acts, not the newest one.
 
         Returns:
             int64 (n,), or float (n, A) in [-1, 1].
@@ -117,16 +121,17 @@ class Learner:
                 raise ValueError(f"{name}: got shape {came}, expected (n, {width})")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
-        features, state = self.actor.network.step(
+        actor = self.averaged if averaged else self.actor
+        features, state = actor.network.step(
             observation, previous_action, state, reset=episode_start, observed=observed,
             pixels=pixels,
         )  # fmt: skip
-        parameters = self.actor.head(features)
+        parameters = actor.head(features)
         if action_mask is not None:
-            parameters = self.actor.policy.allowing(parameters, action_mask)
+            parameters = actor.policy.allowing(parameters, action_mask)
         if explore:
-            return self.actor.policy.sample(parameters, generator or self.acting), state
-        return self.actor.policy.mode(parameters), state
+            return actor.policy.sample(parameters, generator or self.acting), state
+        return actor.policy.mode(parameters), state
 
     def action_as_input(self, action: Tensor) -> Tensor:
         """An action of `act` as the next step's `previous_action`, (n, A)."""
@@ -205,7 +210,7 @@ class Learner:
         allowed: Tensor | None,
     ) -> Tensor:  # fmt: skip
         """What `actor_objective` names."""
-        objective, climbs = losses.OBJECTIVES[self.settings.actor_objective], list[Tensor]()
+        objective, climbs = self.objective, list[Tensor]()
         if objective.value:
             climbs.append(losses.actor_loss(here.soft_value(now.frozen, temperature), steps))
         if objective.cross_entropy:
@@ -223,6 +228,8 @@ class Learner:
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update and the next action depend on, as flat tensors."""
         parts = {"actor": self.actor, "critic": self.critic, "target": self.target}
+        if self.settings.average_policy:
+            parts["averaged"] = self.averaged
         found = {
             f"{part}.{name}": x.detach().clone()
             for part, module in parts.items()
@@ -235,8 +242,9 @@ class Learner:
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on exactly where `state_dict` was taken, if that was on the same kind of device."""
-        parts = split_prefixes(tensors, {"actor", "critic", "target", "generator", "adam", ""})
-        self.actor.load_state_dict(parts["actor"])
+        known = {"actor", "averaged", "critic", "target", "generator", "adam", ""}
+        parts = split_prefixes(tensors, known)
+        self.load_actor(parts["actor"], parts["averaged"] or None)
         self.critic.load_state_dict(parts["critic"])
         self.target.load_state_dict(parts["target"])
         with torch.no_grad():
@@ -244,6 +252,14 @@ class Learner:
         for name, generator in self._generators().items():
             load_generator(generator, parts["generator"][name].cpu())
         self.optimiser.load_state_dict(parts["adam"])
+
+    def load_actor(
+        self, newest: Mapping[str, Tensor], averaged: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Take over an actor's weights; without averaged ones, the average begins with them."""
+        self.actor.load_state_dict(newest)
+        if self.settings.average_policy:
+            self.averaged.load_state_dict(newest if averaged is None else averaged)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
         """A learner of its own in the same state: copied views would not know each other."""

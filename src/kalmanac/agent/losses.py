@@ -11,8 +11,6 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from kalmanac.agent.settings import ActorObjective
-
 
 class Objective(NamedTuple):
     """What a discrete actor climbs: the soft value, the cross-entropy times a weight, or both."""
@@ -22,7 +20,7 @@ class Objective(NamedTuple):
 
 
 # Mixed: the value leads where actions are likely, the rest brings back those that hardly are.
-OBJECTIVES: Mapping[ActorObjective, Objective] = {
+OBJECTIVES: Mapping[str, Objective] = {
     "value": Objective(True, 0.0),
     "cross-entropy": Objective(False, 1.0),
     "mixed": Objective(True, 0.1),

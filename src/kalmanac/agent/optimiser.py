@@ -23,9 +23,10 @@ _step = late("kalmanac.ops.gpu.adam_kernels", "step")
 
 
 class Trailing(NamedTuple):
-    """A tensor that follows a group's values: after each step, x ← x + rate · (values - x)."""
+    """A tensor that follows the values of neighboring groups: after each step,
+    x ← x + rate · (values - x)."""
 
-    group: str
+    groups: Sequence[str]  # one or more, in the order of Adam's groups
     values: Tensor
     rate: float
 
@@ -43,6 +44,8 @@ class Adam:
         self.values = side_by_side(everything)
         self.spans = _spans(groups)
         self.learning_rate, self.trailing = learning_rate, trailing
+        first, last = self.spans[trailing.groups[0]], self.spans[trailing.groups[-1]]
+        self._followed = slice(first.start, last.stop)
         self.gradients = torch.zeros_like(self.values)
         self._slots = _views(self.gradients, everything)
         self._gaps = [self.values.new_zeros(_room(p) - p.numel()) for p in everything]
@@ -79,18 +82,18 @@ class Adam:
             lr=self.learning_rate, beta1=BETAS[0], beta2=BETAS[1], weight_decay=0.0, eps=TINY,
             amsgrad=False, maximize=False,
         )  # fmt: skip
-        group, values, rate = self.trailing
-        values.lerp_(self.values[self.spans[group]], rate)
+        _, values, rate = self.trailing
+        values.lerp_(self.values[self._followed], rate)
         return norms
 
     def _move_fused(
         self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
     ) -> list[Tensor]:
         torch._foreach_copy_(self._slots, [g.contiguous() for g in gradients])
-        group, values, rate = self.trailing
+        _, values, rate = self.trailing
         moved = (self.values, self.gradients, self._average, self._square, self._steps, values)
         return _step(
-            _moved(*moved), [self.spans[name] for name in clipped], self.spans[group].start,
+            _moved(*moved), [self.spans[name] for name in clipped], self._followed.start,
             learning_rate=self.learning_rate, tau=rate, max_norm=max_norm, betas=BETAS, tiny=TINY,
         )  # fmt: skip
 

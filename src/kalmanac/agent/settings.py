@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kalmanac.encoders import encoder_settings
 
-ActorObjective = Literal["value", "cross-entropy", "mixed"]
+ActorObjective = Literal["auto", "mixed", "value", "cross-entropy"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,13 @@ class AgentSettings:
         target_entropy: what a learnt temperature aims at; "auto" is -A for continuous actions and
             target_entropy_scale · log A for discrete ones (0.35 instead of 0.7 in MineSweeper).
         privileged_critic: the critic's observation is [observation, privileged].
-        actor_objective: what a discrete actor climbs: the soft "value" (the paper's), the
-            "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π, or
-            "mixed", the value and a tenth of the latter.
+        actor_objective: what the actor climbs: the soft "value" (the paper's); for discrete actions
+            also the "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π, or
+            "mixed", the value and a tenth of the latter. "auto" is "mixed" for discrete actions,
+            where a policy that has become certain could never come back from the value alone, and
+            "value" for continuous ones.
+        average_policy: evaluations, predictions and saved policies use a running average of the
+            actor's weights (rate `tau`); exploration uses the newest weights.
         max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
         log_std_range: bounds of a Gaussian policy's log standard deviation.
         previous_action: the embedder sees the previous action beside the observation.
@@ -58,7 +62,8 @@ class AgentSettings:
     target_entropy: float | Literal["auto"] = "auto"
     target_entropy_scale: float = 0.7
     privileged_critic: bool = False
-    actor_objective: ActorObjective = "value"
+    actor_objective: ActorObjective = "auto"
+    average_policy: bool = True
     max_grad_norm: float | None = None
     log_std_range: tuple[float, float] = (-20.0, 2.0)
     previous_action: bool = True
@@ -104,7 +109,7 @@ class AgentSettings:
         if self.actor_objective not in get_args(ActorObjective):
             expected = " or ".join(get_args(ActorObjective))
             raise ValueError(f"actor_objective: got {self.actor_objective!r}, expected {expected}")
-        if self.actor_objective != "value" and self.ent_coef == 0:
+        if self.actor_objective in ("mixed", "cross-entropy") and self.ent_coef == 0:
             raise ValueError(
                 f"ent_coef: got 0, expected a number above 0 for {self.actor_objective}"
             )
@@ -127,6 +132,17 @@ class AgentSettings:
         if self.target_entropy != "auto":
             return float(self.target_entropy)
         return self.target_entropy_scale * math.log(actions) if discrete else -float(actions)
+
+    def objective_of(self, discrete: bool) -> Literal["value", "cross-entropy", "mixed"]:
+        """The actor's objective for one kind of actions; without a temperature it is the value."""
+        if self.actor_objective == "auto":
+            return "mixed" if discrete and self.ent_coef != 0 else "value"
+        if self.actor_objective != "value" and not discrete:
+            raise ValueError(
+                f"actor_objective: got {self.actor_objective!r}, expected 'auto' or 'value' for "
+                "continuous actions"
+            )
+        return self.actor_objective
 
     def for_encoder(self) -> dict[str, Any]:
         """All settings that the encoder is to be made with."""

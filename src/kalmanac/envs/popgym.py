@@ -53,7 +53,10 @@ class POPGym(gymnasium.Env[Floats, Any]):
     are handed out again and again, read-only, for those who copy them anyway, as all vectors do.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
+    # A task's number of steps is part of it: popgym calls the end of some of them truncation.
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": [], "bootstrap_truncated": False
+    }  # fmt: skip
 
     def __init__(
         self, task: str = "RepeatPreviousEasy", truth: bool = True, copy: bool = True

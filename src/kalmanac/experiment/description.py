@@ -88,8 +88,10 @@ class Experiment:
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: float = 1.0
     """Scale of the heads' orthogonal initial weights."""
-    actor_objective: ActorObjective = "value"
-    """What a discrete actor climbs; all but value keep their gradient where a policy is certain."""
+    actor_objective: ActorObjective = "auto"
+    """What the actor climbs; auto is mixed for discrete actions, which frees certain policies."""
+    average_policy: bool = True
+    """Evaluations and saved policies use a running average of the actor's weights."""
     previous_action: bool = True
     """The agent sees its previous action."""
     image_channels: tuple[int, ...] = (16, 32, 32)
@@ -113,8 +115,10 @@ class Experiment:
     """How windows are drawn from the replay."""
     burn_in: int = 0
     """Steps before a window that only warm up the memory."""
-    true_previous_action: bool = False
+    true_previous_action: bool = True
     """A window begins with the action that was taken before it, not with zeros."""
+    bootstrap_truncated: bool | Literal["auto"] = "auto"
+    """A truncated episode might have gone on: its value counts. auto asks the environment."""
     buffer_size: int | None = None
     """Transitions kept; None keeps all."""
     learning_starts: int = 5_000

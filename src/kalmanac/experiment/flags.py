@@ -30,7 +30,8 @@ def read_flags(words: Sequence[str], *kinds: type) -> list[dict[str, Any]]:
     for flag, values in _groups(words):
         name = flag.removeprefix("--").replace("-", "_")
         name = ALIASES.get(name, name)
-        if known.get(name.removeprefix("no_")) is bool and not values:
+        switch = known.get(name.removeprefix("no_"))
+        if (switch is bool or bool in get_args(switch)) and not values:
             found[name.removeprefix("no_")] = not name.startswith("no_")
             continue
         if name not in known:

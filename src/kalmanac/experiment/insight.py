@@ -28,7 +28,7 @@ class Insight:
 
     def __init__(self, model: RecurrentSAC) -> None:
         self.model = model
-        self.actor = model.learner.actor
+        self.actor = model.learner.averaged
         self.actions = action_codec(model.action_space)
         self._embedded: list[Tensor] = []  # what the encoder reads, (1, E) each
         self._features: list[Tensor] = []  # what the head reads, (1, E + O) each

@@ -27,7 +27,7 @@ Floats = NDArray[np.float32]
 
 def has_latent_map(model: RecurrentSAC) -> bool:
     """Whether the agent has a latent space that can be drawn, and actions to draw in it."""
-    return model.learner.sizes.discrete and _stack(model.learner.actor) is not None
+    return model.learner.sizes.discrete and _stack(model.learner.averaged) is not None
 
 
 def refuse_without_latent_map(model: RecurrentSAC) -> None:
@@ -50,7 +50,7 @@ def latent_map(model: RecurrentSAC, latent: Floats, seen: Tensor) -> tuple[Float
 
     `seen` (1, O) is what stands beside z in the features that the head reads.
     """
-    actor = model.learner.actor
+    actor = model.learner.averaged
     stack = _stack(actor)
     assert stack is not None
     low, high = latent.min(0), latent.max(0)

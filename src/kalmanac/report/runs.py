@@ -41,6 +41,8 @@ NEUTRAL: Mapping[str, Any] = {
 EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
     **NEUTRAL,
     "actor_objective": "value",
+    "average_policy": False,
+    "bootstrap_truncated": True,
     "overlap": False,
     "eval_on_device": False,
     "tf32": True,

@@ -34,13 +34,14 @@ class Collector:
     """Steps a vector environment with a policy and stores what happened, stream i ↔ environment i.
 
     With `privileged`, `observed` and `action_mask`, what the environment's infos say under these
-    names is stored beside each observation (`Senses`).
+    names is stored beside each observation (`Senses`). Without `bootstrap_truncated`, truncated
+    episodes are stored as terminated.
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], observations: ObservationCodec, actions: ActionCodec,
         replay: Replay | None = None, *, privileged: bool = False, observed: bool = False,
-        action_mask: bool = False,
+        action_mask: bool = False, bootstrap_truncated: bool = True,
     ) -> None:  # fmt: skip
         self.streams = EpisodeStreams(env)
         self.actions = actions
@@ -48,7 +49,7 @@ class Collector:
             observations, actions, observed=observed, action_mask=action_mask,
             privileged=privileged,
         )  # fmt: skip
-        self.replay = replay
+        self.replay, self.bootstrap_truncated = replay, bootstrap_truncated
         self.sight: Sight  # of n environments, to act on next
         self.episode_start: NDArray[np.bool_]  # (n,)
 
@@ -85,9 +86,10 @@ class Collector:
                 landed = sight.replaced(rows, last)
             stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
             after, first = landed, sight.at(begun) if len(begun) else None
-            done: tuple[NDArray[Any], ...] = (
-                action, arrival.reward, arrival.terminated, arrival.truncated
-            )  # fmt: skip
+            final = arrival.terminated
+            if not self.bootstrap_truncated:
+                final = final | arrival.truncated
+            done: tuple[NDArray[Any], ...] = (action, arrival.reward, final, arrival.truncated)
             if len(stepped) < len(action):
                 after, done = landed.at(stepped), tuple(x[stepped] for x in done)
             if self.replay is not None:

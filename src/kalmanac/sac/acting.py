@@ -51,13 +51,16 @@ class Policy:
     """The actor of `learner` behind the normaliser, for n environments at a time.
 
     On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `watched`:
-    hooks on the actor's modules hear nothing of a replay.
+    hooks on the actor's modules hear nothing of a replay. With `averaged`, the running average of
+    the actor's weights acts, where the learner keeps one.
     """
 
     def __init__(
-        self, learner: Learner, normaliser: Normaliser | None, *, graph: bool = True
-    ) -> None:
+        self, learner: Learner, normaliser: Normaliser | None, *, graph: bool = True,
+        averaged: bool = False,
+    ) -> None:  # fmt: skip
         self.learner, self.normaliser, self.graph = learner, normaliser, graph
+        self.averaged = averaged
         self.device = learner.device
         self.watched = False
         self._replayed: dict[Hashable, Replayed] = {}
@@ -112,7 +115,7 @@ class Policy:
     ) -> tuple[Tensor, PolicyState]:
         action, encoder = self.learner.act(
             previous_action=state.previous_action, state=state.encoder, explore=draws is not None,
-            generator=draws, **shown,
+            generator=draws, averaged=self.averaged, **shown,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 

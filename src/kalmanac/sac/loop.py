@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from kalmanac.agent import Metrics
 from kalmanac.sac.callbacks import Callback, Callbacks
 from kalmanac.sac.training import Training
+from kalmanac.sac.value_check import ValueCheck
 
 if TYPE_CHECKING:
     from kalmanac.sac.recurrent_sac import RecurrentSAC
@@ -27,6 +28,7 @@ class TrainingLoop:
         self._last = model.num_timesteps + total_timesteps
         self._overlap = training.settings.overlap
         self._stopped = False
+        self._values = ValueCheck(bootstraps_truncated=training.collector.bootstrap_truncated)
         if training.policy.device.type == "cuda":  # a recorded update knows where the replay lies
             training.replay.reserve(total_timesteps)
 
@@ -53,6 +55,7 @@ class TrainingLoop:
         collected = self.training.collect()
         self.model.num_timesteps += collected.transitions
         for episode in collected.episodes:
+            self._values.on_episode(episode)
             self.callbacks.on_episode(self.model, episode)
         later = self._overlap and self.model.num_timesteps < self._last
         return 0 if later else self.training.updates_due()
@@ -61,6 +64,7 @@ class TrainingLoop:
         """An update was made."""
         self.training.updates += 1
         self.model.num_updates += 1
+        self._values.on_update(metrics)
         self.callbacks.on_update(self.model, metrics)
 
     def settle(self) -> None:

@@ -57,8 +57,9 @@ class RecurrentSAC:
         actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
         embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
         normalize_observations: bool = False, privileged_critic: bool = False,
-        actor_objective: ActorObjective = "value",
-        true_previous_action: bool = False, previous_action: bool = True,
+        actor_objective: ActorObjective = "auto", average_policy: bool = True,
+        bootstrap_truncated: bool | Literal["auto"] = "auto",
+        true_previous_action: bool = True, previous_action: bool = True,
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
         log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
         image_channels: tuple[int, ...] = (16, 32, 32), image_features: int = 64,
@@ -69,6 +70,7 @@ class RecurrentSAC:
             buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
             context_length=context_length, update_to_data=update_to_data, drawing=drawing,
             burn_in=burn_in, true_previous_action=true_previous_action,
+            bootstrap_truncated=bootstrap_truncated,
             normalize_observations=normalize_observations, overlap=overlap, tf32=tf32,
             bfloat16_heads=bfloat16_heads, graph=graph,
         )  # fmt: skip
@@ -80,8 +82,8 @@ class RecurrentSAC:
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
             log_std_range=log_std_range, previous_action=previous_action,
-            actor_objective=actor_objective, image_channels=tuple(image_channels),
-            image_features=image_features,
+            actor_objective=actor_objective, average_policy=average_policy,
+            image_channels=tuple(image_channels), image_features=image_features,
         )  # fmt: skip
         self.device = choose_device(device)
         self.seed = _seed(seed)
@@ -126,7 +128,7 @@ class RecurrentSAC:
 
     @property
     def policy(self) -> Policy:
-        """The actor in use, with the normaliser before it."""
+        """What predicts: the actor with averaged weights, with the normaliser before it."""
         return self._known()[1]
 
     @property
@@ -149,8 +151,9 @@ class RecurrentSAC:
         known, policy = self._known()
         known.require_same(vector)
         if self._training is None:
+            explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
             self._training = Training(
-                policy, self.settings, vector, known.observations, known.actions, seed=self.seed,
+                explorer, self.settings, vector, known.observations, known.actions, seed=self.seed,
                 steps_before=self.num_timesteps,
             )  # fmt: skip
         else:
@@ -257,7 +260,7 @@ class RecurrentSAC:
         """
         document = self._document()
         if policy_alone:
-            policy = dict(self.learner.actor.state_dict())
+            policy = dict(self.learner.averaged.state_dict())
             document = document | {"learner": None, "policy": policy}
         write_model(path, document)
 
@@ -308,7 +311,7 @@ class RecurrentSAC:
     def _load_document(self, document: dict[str, Any]) -> None:
         self._policy_alone = document["learner"] is None
         if self._policy_alone:
-            self.learner.actor.load_state_dict(document["policy"])
+            self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
         if self.normaliser is not None:
@@ -326,7 +329,8 @@ class RecurrentSAC:
             bfloat16_heads=self.settings.bfloat16_heads,
         )  # fmt: skip
         self._problem = problem
-        self._policy = Policy(learner, self.normaliser, graph=self.settings.graph)
+        graph = self.settings.graph
+        self._policy = Policy(learner, self.normaliser, graph=graph, averaged=True)
 
     def _known(self) -> tuple[Problem, Policy]:
         if self._problem is None or self._policy is None:

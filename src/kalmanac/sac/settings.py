@@ -24,7 +24,12 @@ class TrainingSettings:
         update_to_data: updates per transition, from a fraction of one to several.
         drawing: how windows are drawn from the replay.
         burn_in: transitions before a window that only warm up the encoder's state.
-        true_previous_action: a window's first previous action is the one that was taken, not zero.
+        true_previous_action: a window's first previous action is the one that was taken, so that a
+            window from the middle of an episode does not look like an episode's beginning; False
+            puts zeros there.
+        bootstrap_truncated: the value of what would have come after a truncated step counts, as is
+            right where a time limit is not part of the task. False takes truncation as the task's
+            end. "auto" asks `env.metadata["bootstrap_truncated"]`; where that is silent, True.
         normalize_observations: observations are brought to zero mean and unit variance.
         overlap: the updates that are due come after the choice of the next actions, so that a GPU
             learns while the environments step; the policy that acts is one vector step older.
@@ -46,7 +51,8 @@ class TrainingSettings:
     update_to_data: float = 1.0
     drawing: Drawing = "episodes"
     burn_in: int = 0
-    true_previous_action: bool = False
+    true_previous_action: bool = True
+    bootstrap_truncated: bool | Literal["auto"] = "auto"
     normalize_observations: bool = False
     overlap: bool = False
     tf32: bool = True
@@ -71,6 +77,11 @@ class TrainingSettings:
             raise ValueError(
                 "bfloat16_heads: got True with tf32 False, expected False where products are not "
                 "to be rounded"
+            )
+        if self.bootstrap_truncated not in (True, False, "auto"):
+            raise ValueError(
+                f"bootstrap_truncated: got {self.bootstrap_truncated!r}, expected True, False or "
+                '"auto"'
             )
         if self.drawing not in get_args(Drawing):
             raise ValueError(

@@ -119,6 +119,7 @@ class Training(Work):
         self.collector = Collector(
             env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
             observed=sizes.observed, action_mask=sizes.action_mask,
+            bootstrap_truncated=self._bootstraps(env),
         )  # fmt: skip
         self._state = self._asked = None
         self._env_seed, warm_up, drawing, looking = self._seeds(seed)
@@ -126,6 +127,17 @@ class Training(Work):
         device = self.policy.device
         self._drawing = torch.Generator(device).manual_seed(drawing)
         self._looking = torch.Generator(device).manual_seed(looking)
+
+    def _bootstraps(self, env: VectorEnv[Any, Any, Any]) -> bool:
+        """Whether an episode that `env` truncates is one that might have gone on."""
+        if self.settings.bootstrap_truncated != "auto":
+            return self.settings.bootstrap_truncated
+        stated = (env.metadata or {}).get("bootstrap_truncated", True)
+        if not isinstance(stated, bool):
+            raise TypeError(
+                f'env.metadata["bootstrap_truncated"]: got {stated!r}, expected True or False'
+            )
+        return stated
 
     def _seeds(self, seed: int) -> tuple[int, int, int, int]:
         """For the environment, the warm-up, drawing and looking, from here on."""

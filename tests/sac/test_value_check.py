@@ -1,0 +1,82 @@
+"""Values that the rewards cannot account for are told of once, with the likely cause."""
+
+from contextlib import nullcontext
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from kalmanac.rollout import Episode
+from kalmanac.sac import value_check
+from kalmanac.sac.value_check import EPISODES, EVERY, RunawayValuesWarning, ValueCheck
+from tests.sac.small import small
+
+
+def checked(values, *, largest=1.0, truncated=True, bootstraps=True, episodes=EPISODES):
+    """A check that has seen episodes, and mean Q as `values` at its looks."""
+    check = ValueCheck(bootstraps_truncated=bootstraps)
+    for i in range(episodes):
+        size = largest if i == 0 else 0.5 * largest
+        check.on_episode(Episode(-size, 5, not truncated, 0, {}))
+    for value in values:
+        for _ in range(EVERY):
+            check.on_update({"train/q_mean": torch.tensor(value)})
+    return check
+
+
+def test_growing_values_beyond_all_returns_are_told_of_with_their_cause():
+    told = r"q_mean is 40 in size .* exceeds 1\. .* 100% .* as truncated.*bootstrap_truncated=False"
+    with pytest.warns(RunawayValuesWarning, match=told) as seen:
+        check = checked([20.0, 30.0, 40.0, 50.0, 60.0, 70.0])
+    assert check.warned
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("how", [{"truncated": False}, {"bootstraps": False}])
+def test_without_a_bootstrap_at_truncation_the_cause_is_another_one(how):
+    with pytest.warns(RunawayValuesWarning, match="the entropy bonus outweighs the rewards"):
+        checked([-20.0, -30.0, -40.0], **how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"values": [20.0, 30.0]},  # not long enough
+        {"values": [3.0, 6.0, 9.0, 9.5, 9.9]},  # a discounted future may be worth that
+        {"values": [20.0, 30.0, 25.0, 30.0, 28.0, 27.0]},  # they do not run away
+        {"values": [20.0, 30.0, 40.0], "largest": 0.0},  # nobody knows the scale
+        {"values": [20.0, 30.0, 40.0], "episodes": EPISODES - 1},
+    ],
+)
+def test_what_may_be_right_is_not_told_of(how):
+    assert not checked(**how).warned
+
+
+class Counter(gymnasium.Env):
+    """The reward is 1 at each of five steps, and then the author says "truncated"."""
+
+    observation_space = gymnasium.spaces.Box(0, 10, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.float32([0]), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.float32([self.time]), 1.0, False, self.time == 5, {}
+
+
+@pytest.mark.parametrize("bootstraps", [True, False])
+def test_a_bounded_task_that_ends_by_truncation_is_noticed(bootstraps, monkeypatch):
+    monkeypatch.setattr(value_check, "EVERY", 50)  # everything goes thirty times as fast here
+    model = small(
+        "memoryless", Counter(), learning_rate=1e-2, tau=0.2, learning_starts=60, ent_coef=0.01,
+        bootstrap_truncated=bootstraps,
+    )  # fmt: skip
+    with pytest.warns(RunawayValuesWarning) if bootstraps else nullcontext() as seen:
+        model.learn(700)  # other warnings are errors here
+    if bootstraps:
+        assert "bootstrap_truncated=False" in str(seen[0].message)
