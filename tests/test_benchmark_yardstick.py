@@ -1,0 +1,42 @@
+"""The yardstick's jobs are commands that exist, and its table says what the files hold."""
+
+import json
+
+import pytest
+
+from kalmanac.experiment import Experiment
+from kalmanac.experiment.flags import read_flags
+
+
+@pytest.mark.parametrize("when", ["before", "now"])
+def test_jobs_are_trainings_of_seeds_in_order(bench, capsys, when):
+    assert bench("yardstick").main(["jobs", when, "--seeds", "2", "--only", "cart-pole"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == [f"cart-pole.{when}-seed{i}" for i in (0, 1)]
+    for seed, line in enumerate(printed):
+        _, task, *flags = line.split()
+        (changes,) = read_flags(flags, Experiment)
+        assert task == "popgym/NoisyPositionOnlyCartPoleHard"
+        assert (changes["total_steps"], changes["seed"]) == (300_000, seed)
+        assert changes.get("actor_objective") == {"before": "value", "now": None}[when]
+
+
+def test_the_table_has_the_mean_the_worst_seed_and_the_worst_evaluation(bench, tmp_path, capsys):
+    for seed, scores in enumerate(([0, 1, 9, 9, 9, 9, 9, 9], [0, 0, 5, 5, 1, 5, 5, 5])):
+        rows = [
+            {"step": i, "eval/in/mean_reward": float(x), "train/q_mean": -x}
+            for i, x in enumerate(scores)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in ({"experiment": {}}, *rows))
+        (tmp_path / f"cart-pole.now-seed{seed}.jsonl").write_text(text)
+    picture = tmp_path / "curves.png"
+    assert bench("yardstick").main(["table", str(tmp_path), "--picture", str(picture)]) == 0
+    words = capsys.readouterr().out.splitlines()[1].split()
+    # mean of the last five: 9 and 4.2
+    assert words == ["cart-pole", "now", "2", "6.6", "4.2", "1", "9", "9"]
+    assert picture.stat().st_size > 10_000
+
+
+def test_a_folder_without_runs_is_told_of(bench, tmp_path, capsys):
+    assert bench("yardstick").main(["table", str(tmp_path)]) == 1
+    assert "got no runs" in capsys.readouterr().out
