@@ -270,8 +270,9 @@ class RecurrentSAC:
     def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
         """Go on with the replay in a file in place of what was collected here.
 
-        It needs an `env`, with the spaces of the one that the replay comes from; episodes under way
-        end as truncated, here and there. What the replay holds counts as warm-up.
+        Before `learn`, not during it. It needs an `env`, with the spaces of the one that the replay
+        comes from; episodes under way end as truncated, here and there. What the replay holds
+        counts as warm-up.
         """
         env = self._attached().collector.streams.env
         replay = read_buffer(
