@@ -54,9 +54,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _look(folder: Path, step: int | None, total_steps: int | None) -> Experiment:
     """The run's experiment, if it can be gone on with here."""
-    check_environment(Experiment.from_data(read_experiment(folder)))
+    experiment = Experiment.from_data(read_experiment(folder))
+    check_environment(experiment)
     refuse_in_use(folder)
-    experiment, step = way_on(folder, step, total_steps)
+    experiment, step = way_on(folder, experiment, step, total_steps)
     print(f"{folder}: from step {step:,} of {experiment.total_steps:,}", flush=True)
     return experiment
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kalmanac.experiment.description import Experiment
-from kalmanac.runlog import FolderTakenError, checkpoint_steps, read_experiment, read_summary
+from kalmanac.runlog import FolderTakenError, checkpoint_steps, read_summary
 
 
 class WayOn(NamedTuple):
@@ -19,14 +19,16 @@ class WayOn(NamedTuple):
     step: int
 
 
-def way_on(path: Path, step: int | None = None, total_steps: int | None = None) -> WayOn:
+def way_on(
+    path: Path, experiment: Experiment, step: int | None = None, total_steps: int | None = None
+) -> WayOn:
     """How the run in `path` goes on; ValueError where it cannot.
 
     Args:
+        experiment: what its experiment.json says.
         step: of the checkpoint; None is the newest.
         total_steps: another end for the run; a finished one needs it.
     """
-    experiment = Experiment.from_data(read_experiment(path))
     finished = read_summary(path).get("status") == "finished"
     if finished and total_steps is None:
         raise FolderTakenError(

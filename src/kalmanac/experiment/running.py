@@ -17,7 +17,7 @@ from kalmanac.experiment.extending import same_but_for_the_end, way_on
 from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps
+from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -90,7 +90,8 @@ def resume_together(
 
 def _stopped(path: Path, step: int | None, events: bool, total_steps: int | None) -> Job:
     """A run that can be gone on with."""
-    experiment, step = way_on(path, step, total_steps)
+    experiment = Experiment.from_data(read_experiment(path))
+    experiment, step = way_on(path, experiment, step, total_steps)
     checkpoint = read_checkpoint(path, step, experiment)
     marks = checkpoint.run["folder"]
     return experiment, RunFolder(path, experiment.to_data(), events=events, marks=marks), checkpoint
