@@ -89,7 +89,7 @@ def test_stopped_and_resumed_equals_never_stopped(name, truth, tmp_path):
     summary = read_summary(folder)
     assert [start["episodes"] for start in summary.pop("resumed")] == ["the same"] * stops
     assert summary == read_summary(truth(name))
-    assert not (folder / "checkpoints").exists()
+    assert checkpoint_steps(folder) == [120]
 
 
 @pytest.mark.slow
