@@ -36,10 +36,14 @@ class Intention(NamedTuple):
 
     def soft_value(self, values: Values, temperature: Tensor) -> Tensor:
         """V = E[min over the twins of Q(a) - α log π(a)], (…), differentiable."""
+        return torch.addcmul(self.value(values), temperature, self.entropy)
+
+    def value(self, values: Values) -> Tensor:
+        """E[min over the twins of Q(a)], (…), differentiable."""
         lower = values(self.action).amin(0)
         if self.share is not None:
             lower = (self.share * lower.movedim(-1, 0)).sum(0)
-        return torch.addcmul(lower, temperature, self.entropy)
+        return lower
 
 
 class Policy(ABC):

@@ -171,11 +171,12 @@ class Learner:
 
         with torch.no_grad():
             there = policy.intend(parameters[:, 1:], self.learning)
-            following = self.target.judge(*following_seen).following()
+            following = self.target.judge(*following_seen).following().frozen
+            soft = self.settings.entropy_in_target
             target = losses.bootstrap_target(
                 batch.reward,
                 batch.terminated,
-                there.soft_value(following.frozen, temperature),
+                there.soft_value(following, temperature) if soft else there.value(following),
                 self.settings.gamma,
             )
 

@@ -13,8 +13,9 @@ from kalmanac.encoders import encoder_settings
 CHANGEABLE = (
     "learning_rate", "buffer_size", "learning_starts", "batch_size", "context_length", "burn_in",
     "tau", "gamma", "ent_coef", "initial_ent_coef", "target_entropy", "target_entropy_scale",
-    "update_to_data", "drawing", "true_previous_action", "actor_objective", "average_policy",
-    "bootstrap_truncated", "max_grad_norm", "overlap", "tf32", "bfloat16_heads", "graph", "seed",
+    "update_to_data", "drawing", "true_previous_action", "actor_objective", "entropy_in_target",
+    "average_policy", "bootstrap_truncated", "max_grad_norm", "overlap", "tf32",
+    "bfloat16_heads", "graph", "seed",
 )  # fmt: skip
 _WINDOW = ("context_length", "burn_in")
 

@@ -59,7 +59,8 @@ class RecurrentSAC:
         actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
         embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
         normalize_observations: bool = False, privileged_critic: bool = False,
-        actor_objective: ActorObjective = "auto", average_policy: bool = True,
+        actor_objective: ActorObjective = "auto", entropy_in_target: bool = True,
+        average_policy: bool = True,
         bootstrap_truncated: bool | Literal["auto"] = "auto",
         true_previous_action: bool = True, previous_action: bool = True,
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
@@ -84,7 +85,8 @@ class RecurrentSAC:
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
             log_std_range=log_std_range, previous_action=previous_action,
-            actor_objective=actor_objective, average_policy=average_policy,
+            actor_objective=actor_objective, entropy_in_target=entropy_in_target,
+            average_policy=average_policy,
             image_channels=tuple(image_channels), image_features=image_features,
         )  # fmt: skip
         self.device = choose_device(device)
