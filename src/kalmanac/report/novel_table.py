@@ -33,7 +33,7 @@ def novel_table(groups: Sequence[Group]) -> Table | None:
     notes = (
         f"ppo_lstm: {printed.what}. Source: {printed.source}.",
         "Ours: mean ± standard error over seeds, so that the two ± are not the same thing. Steps: "
-        "of the run that came least far; where they differ from ppo_lstm's, nothing is compared.",
+        "of the run that came least far; fewer than ppo_lstm's are no fair comparison.",
     )
     title = "Classic control without velocities beside RL Baselines3 Zoo's numbers"
     return Table("novel-scores", title, head, rows, notes) if rows else None
