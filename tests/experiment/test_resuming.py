@@ -40,6 +40,7 @@ KINDS = {
         {"env": "popgym/NoisyPositionOnlyPendulumHard", "noise": 0.1, "action_noise": 0.1}
         | {"dropout": 0.2, "dropout_burst": 3.0, "delay": 1, "frame_repeat": 2}
     ),
+    "hidden velocities": CONTINUOUS.changed({"env": "novel/CartPole"}),
     "control": CONTINUOUS.changed({"env": "dmc/reacher-easy", "noise": 0.3, "frame_repeat": 50}),
 }
 
