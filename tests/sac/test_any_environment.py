@@ -13,6 +13,7 @@ from kalmanac.replay import Replay
 from kalmanac.rollout import Collector, evaluate_policy
 from kalmanac.sac import RecurrentSAC
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
+from tests.rollout.reusing import Reusing, vector
 from tests.sac.small import Listener, small, wandering
 
 KINDS = {
@@ -54,6 +55,24 @@ def test_every_kind_learns_saves_and_is_evaluated(kind, mode, tmp_path):
             np.testing.assert_array_equal(one.returns, other.returns)
     loaded.set_env(copies(KINDS[kind], 2, mode))
     loaded.learn(24)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "dictionary"])
+@pytest.mark.parametrize("mode", [None, *MODES], ids=["single", "same step", "next step"])
+def test_what_is_learnt_from_is_what_was_shown_though_arrays_are_reused(kind, mode):
+    runs = []
+    for reuses in (True, False):
+        one = Reusing(kind, reuses=reuses)
+        env = one if mode is None else vector(kind, 2, mode, reuses=reuses)
+        model = small("vssm+kf", env, privileged_critic=True, **QUICKER)
+        listener = Listener()
+        model.learn(40, listener)
+        check = Reusing(kind, reuses=reuses)
+        returns = evaluate_policy(model, check, 4, deterministic=False).returns.tolist()
+        runs.append((model.replay.state_dict()["storage"], listener.metrics, returns))
+    (found, *metrics), (true, *same) = runs
+    assert all(torch.equal(x, true[name]) for name, x in found.items())
+    assert metrics == same
 
 
 @every_kind
