@@ -254,3 +254,26 @@ def test_a_loaded_agent_takes_an_environment_without_a_reset(tmp_path):
     env = copies(LastReading, 2)
     env.reset = lambda **_: pytest.fail("what it tells is known")
     RecurrentSAC.load(tmp_path / "m", env, device="cpu")
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("continuous", [True, False])
+def test_an_observation_that_holds_no_numbers_is_called_so(continuous, bad, deterministic):
+    """Not an action: the policy knows none for it."""
+
+    class Broken(gymnasium.ObservationWrapper):
+        def observation(self, observation):
+            return np.full_like(observation, bad)
+
+    def env():
+        return wandering(1).envs[0] if continuous else Reusing(reuses=False)
+
+    model = small("memoryless", env())
+    named = f"observation: got {bad} in row 0, expected finite numbers"
+    with pytest.raises(RuntimeError, match=f"^the environment gave a wrong {named}"):
+        evaluate_policy(model, Broken(env()), 1, deterministic=deterministic)
+    with pytest.raises(ValueError, match=f"^{named}"):
+        model.predict(np.full(3, bad, np.float32), deterministic=deterministic)
+    with pytest.raises(ValueError, match=f"^{named}"):
+        model.session(deterministic=deterministic).act(np.full(3, bad, np.float32))
