@@ -84,7 +84,7 @@ class Normaliser:
         self._settled_at.clear()
 
     def settle(self, device: torch.device) -> None:
-        """Bring mean, scale and bounds on the device up to date, in tensors that keep their place."""
+        """Bring what is on the device up to date, in tensors that keep their place."""
         if self._settled_at.get(device) == self.count:
             return
         scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
