@@ -140,7 +140,7 @@ class Categorical(Policy):
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""
-        return F.one_hot(action, self.outputs).to(torch.get_default_dtype())
+        return F.one_hot(action, self.outputs).float()
 
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `Policy`; a forbidden action has probability 0, and no gradient reaches its logit."""
