@@ -35,6 +35,7 @@ from typing import IO, Any
 
 from kalmanac import __version__
 from kalmanac.disk import FolderLock, cut, make_folder, write_whole
+from kalmanac.json_file import expect_numbers, expect_whole, lines_of, parse_row, read_object
 
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
@@ -48,7 +49,7 @@ WRITTEN = (
 )  # fmt: skip
 
 Row = dict[str, float | int | None]
-LONGEST_ROW = 65_536  # characters, of timing.jsonl
+LONGEST_ROW = 65_536  # bytes, of timing.jsonl
 
 
 class FolderTakenError(ValueError):
@@ -257,24 +258,36 @@ def refuse_in_use(path: Path) -> None:
 
 def is_run(path: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a run."""
-    return (Path(path) / EXPERIMENT).is_file()
+    return os.path.isfile(Path(path, EXPERIMENT))  # noqa: PTH113 (False where it is out of reach)
+
+
+def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
+    """Which names of a run's own files are taken in a folder, by links and folders too."""
+    folders = (EVENTS, CHECKPOINTS)
+    return [name for name in WRITTEN if name not in folders and os.path.lexists(Path(path, name))]
 
 
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What was run. FileNotFoundError in one line where `path` is no run folder."""
     if not is_run(path):
         raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
-    file = Path(path) / EXPERIMENT
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file}: got no JSON ({error}), expected an experiment") from None
+    return read_object(Path(path) / EXPERIMENT, "an experiment")
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     """How far the run came; empty where it has not begun."""
     file = Path(path) / SUMMARY
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    found = read_object(file) if file.is_file() else {}
+    if not isinstance(status := found.get("status", ""), str):
+        raise ValueError(f"{file}: status: got a {type(status).__name__}, expected a word")
+    expect_whole(f"{file}: step", found.get("step", 0))
+    for name in ("best", "last"):
+        values = found.get(name) or {}
+        if not isinstance(values, dict):
+            told = type(values).__name__
+            raise ValueError(f"{file}: {name}: got a {told}, expected an evaluation")
+        expect_numbers(values, f"{file}: {name}: ")
+    return found
 
 
 def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
@@ -300,7 +313,7 @@ def resumable(path: str | os.PathLike[str]) -> int | None:
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
     """When and with what it was run; empty for a run that an older version left."""
     file = Path(path) / PROVENANCE
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_object(file) if file.is_file() else {}
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
@@ -316,10 +329,12 @@ def read_evaluations(path: str | os.PathLike[str]) -> tuple[list[Row], bool]:
     file = Path(path) / METRICS
     if not file.is_file():
         return [], False
-    text = file.read_text(encoding="utf-8")
-    whole, _, rest = text.rpartition("\n")
-    lines = ((n, line) for n, line in enumerate(whole.split("\n"), 1) if '"eval/' in line)
-    return [_parse(file, number, line) for number, line in lines], bool(rest)
+    rows, rest = [], False
+    for number, line in lines_of(file):
+        rest = not line.endswith(b"\n")
+        if not rest and b'"eval/' in line:
+            rows.append(parse_row(file, number, line))
+    return rows, rest
 
 
 def read_timing(path: str | os.PathLike[str]) -> list[Row]:
@@ -334,15 +349,15 @@ def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
         return None
     with file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - LONGEST_ROW))
-        *lines, _ = opened.read().decode("utf-8", "replace").split("\n")
-    return _parse(file, -1, lines[-1]) if lines else None
+        *lines, _ = opened.read(LONGEST_ROW).split(b"\n")
+    return parse_row(file, -1, lines[-1]) if lines else None
 
 
 def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of one key; a null, which stands for a number that is not finite, is NaN."""
     found = [(row["step"], row[key]) for row in rows if key in row]
     steps = [int(step) for step, _ in found if step is not None]
-    return steps, [math.nan if value is None else float(value) for _, value in found]
+    return steps, [_number(value) for _, value in found]
 
 
 def duration(seconds: float) -> str:
@@ -351,24 +366,18 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 99.5 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 3600:.1f} h" if seconds < 1e10 else f"{seconds / 3600:.0e} h"
 
 
 def _read_rows(file: Path) -> list[Row]:
     """A last line without its end is what a killed run leaves: it is not read."""
     if not file.is_file():
         return []
-    *lines, _ = file.read_text(encoding="utf-8").split("\n")
-    return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+    return [parse_row(file, n, line) for n, line in lines_of(file) if line.endswith(b"\n")]
 
 
-def _parse(file: Path, number: int, line: str) -> Row:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        raise ValueError(
-            f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
-        ) from None
+def _number(value: float | None) -> float:
+    return math.nan if value is None or not math.isfinite(value) else float(value)
 
 
 def _finite(key: str, value: float | int) -> float | int | None:

@@ -76,7 +76,8 @@ def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
     if panel.bounds is not None:
         axis.set_ylim(*panel.bounds)
     elif seen.size and np.ptp(seen) < FLAT and not panel.logarithmic:
-        axis.set_ylim(seen[0] - 1, seen[0] + 1)  # else a scale of nothing, with long numbers
+        room = max(1.0, 0.1 * abs(seen[0]))
+        axis.set_ylim(seen[0] - room, seen[0] + room)  # else a scale of nothing, with long numbers
     if most:
         steps_axis(axis, most)
 

@@ -42,17 +42,17 @@ def curve(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False)
     """All evaluations; the n-th stands at n · eval_every, however late a run reached it."""
     experiment = group.runs[0].experiment
     every, total = experiment["eval_every"], experiment["total_steps"]
-    count = max(_number(run, every, total)[-1] for run in group.runs)
-    values = np.full((len(group.runs), count), np.nan)
-    for row, run in zip(values, group.runs, strict=True):
+    numbers = [_number(run, every, total) for run in group.runs]
+    there = np.unique(np.concatenate(numbers))
+    values = np.full((len(group.runs), len(there)), np.nan)
+    for row, run, number in zip(values, group.runs, numbers, strict=True):
         if key in run.values:
-            row[_number(run, every, total) - 1] = run.values[key]
+            row[np.searchsorted(there, number)] = run.values[key]
     if best_so_far:
         ended = np.isnan(values)
         values = np.fmax.accumulate(values, axis=1)
         values[ended] = np.nan
-    steps = np.minimum(every * np.arange(1, count + 1), max(total, every))
-    return Curve(steps, values)
+    return Curve(np.minimum(every * there, max(total, every)), values)
 
 
 def at_steps(found: Curve, steps: NDArray[np.int64]) -> Floats:
