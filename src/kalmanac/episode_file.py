@@ -44,7 +44,7 @@ from kalmanac.json_file import expect_numbers, expect_whole, parse_object
 from kalmanac.printable import one_line
 
 FORMAT, VERSION = "kalmanac-episode", 1
-LARGEST = 2**28  # bytes of an episode, unpacked
+LARGEST = 2**26  # bytes of an episode, unpacked
 TEXTS, WORDS = ("env", "agent", "label", "title"), 60  # of so many characters at most
 Array = NDArray[Any]
 

@@ -78,7 +78,7 @@ def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def parse_row(file: Path, number: int, line: bytes) -> dict[str, Any]:
+def parse_row(file: Path, number: int | None, line: bytes) -> dict[str, Any]:
     """A line as numbers with names, "step" among them; ValueError that names file and line."""
     try:
         row = parse_object(line)
@@ -86,8 +86,9 @@ def parse_row(file: Path, number: int, line: bytes) -> dict[str, Any]:
         expect_numbers(row)
     except ValueError as error:
         told = one_line(line[:40].decode("utf-8", "replace"))
+        where = "its last line" if number is None else f"line {number}"
         raise ValueError(
-            f"{file}: got {told!r} in line {number}, expected a JSON object of numbers ({error})"
+            f"{file}: got {told!r} in {where}, expected a JSON object of numbers ({error})"
         ) from None
     return row
 

@@ -350,7 +350,7 @@ def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
     with file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - LONGEST_ROW))
         *lines, _ = opened.read(LONGEST_ROW).split(b"\n")
-    return parse_row(file, -1, lines[-1]) if lines else None
+    return parse_row(file, None, lines[-1]) if lines else None
 
 
 def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:

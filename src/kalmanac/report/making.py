@@ -44,6 +44,7 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
     say(f"reading {folder}")
     runs, notices = read_runs(folder, leave_out=out)
     groups = make_groups(runs, notices)
+    runs = [run for group in groups for run in group.runs]
     say(f"drawing {len(runs):,} runs")
     if not groups:
         return Report(0, [], [], [], notices, [])

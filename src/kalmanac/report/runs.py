@@ -50,7 +50,7 @@ EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
     "graph": True,
 }
 SHOWN_AT_MOST = 5  # names of files that belong to no run, or of settings
-MOST_SETTINGS = 1000  # of a run
+MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
 LONGEST_NAME = 4096  # characters of a path
 LARGEST = 1e100  # evaluation; beyond it there is no arithmetic, nor a picture
 UNKNOWN = "unknown"
@@ -155,6 +155,9 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
     if not run.steps.size:
         walk.notices.append(f"{name}: no evaluation yet ({at}), left out")
         return
+    if not any(np.isfinite(values).any() for values in run.values.values()):
+        walk.notices.append(f"{name}: no evaluation with a finite number ({at}), left out")
+        return
     if not run.finished and not cut:
         walk.notices.append(f"{name}: not finished ({at}); its last evaluation stands for its end")
     walk.runs.append(run)
@@ -173,6 +176,8 @@ def _read(path: Path, name: str) -> tuple[Run, bool]:
         name, path, experiment, read_summary(path), read_provenance(path), steps,
         evaluations(rows), seconds=clock.get("time/elapsed"),
     )  # fmt: skip
+    if len(places := {key.partition("/")[0] for key in run.values}) > MOST_PLACES:
+        raise ValueError(f"{METRICS}: got {len(places):,} places of evaluation, expected fewer")
     for key, values in run.values.items():
         if (far := values[np.abs(values) > LARGEST]).size:
             told = one_line(key, 60)
@@ -201,7 +206,7 @@ def _expect_experiment(data: Mapping[str, Any]) -> None:
     for name, least in COUNTS.items():
         expect_whole(f"{EXPERIMENT}: {name}", data.get(name), least)
     if len(data) > MOST_SETTINGS:
-        raise ValueError(f"{EXPERIMENT}: got {len(data):,} settings, expected {MOST_SETTINGS:,}")
+        raise ValueError(f"{EXPERIMENT}: got {len(data):,} settings, expected fewer")
 
 
 def _once_each(runs: list[Run], notices: list[str]) -> list[Run]:

@@ -22,10 +22,12 @@ class Curve(NamedTuple):
     values: Floats
 
     def shared(self) -> "Curve":
-        """Up to the last point that every run has reached."""
-        reached = np.isfinite(self.values).all(axis=0)
+        """Up to the last point that every run has reached, of the runs that have any."""
+        known = np.isfinite(self.values)
+        there = known.any(axis=1)
+        reached = known[there].all(axis=0) & there.any()
         end = int(np.flatnonzero(reached)[-1]) + 1 if reached.any() else 0
-        return Curve(self.steps[:end], self.values[:, :end])
+        return Curve(self.steps[:end], self.values[there, :end])
 
 
 def last(group: Group, key: str = f"in/{RETURN}") -> Floats:
