@@ -1,6 +1,7 @@
 """The run folder: the only place where training and reporting meet. This room owns its format.
 
     experiment.json     what was run: every setting, enough to run it again
+    experiment.hmac     who ran it: a signature over experiment.json's bytes (`kalmanac.disk`)
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
@@ -34,9 +35,10 @@ from types import TracebackType
 from typing import IO, Any
 
 from kalmanac import __version__
-from kalmanac.disk import FolderLock, cut, make_folder, write_whole
+from kalmanac.disk import FolderLock, cut, make_folder, sign, signed, write_whole
 
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
+SIGNATURE = "experiment.hmac"
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
 FAILURE = "failure.txt"
@@ -169,6 +171,7 @@ class RunFolder:
     def _begin(self) -> None:
         self._clear()
         self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        sign_experiment(self.path, _json_bytes(self._experiment))
         self._write_json(PROVENANCE, provenance())
         for name in (METRICS, TIMING):
             self._files[name] = (self.path / name).open("w", encoding="utf-8")
@@ -196,7 +199,7 @@ class RunFolder:
                 self._writer.add_scalar(key, value, step)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        write_whole(self.path / name, _json_bytes(content))
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
@@ -262,13 +265,41 @@ def is_run(path: str | os.PathLike[str]) -> bool:
 
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What was run. FileNotFoundError in one line where `path` is no run folder."""
+    return parse_experiment(path, experiment_bytes(path))
+
+
+def experiment_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What was run, as it stands in the file: what a signature is about."""
     if not is_run(path):
         raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
-    file = Path(path) / EXPERIMENT
+    return (Path(path) / EXPERIMENT).read_bytes()
+
+
+def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, Any]:
+    """The bytes of the run folder's experiment as data."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(content.decode("utf-8"))
     except ValueError as error:
+        file = Path(path) / EXPERIMENT
         raise ValueError(f"{file}: got no JSON ({error}), expected an experiment") from None
+
+
+def sign_experiment(path: str | os.PathLike[str], content: bytes) -> None:
+    """Leave this user's signature over the experiment's bytes, where there is a secret for it.
+
+    It says that this user wants to run what they name.
+    """
+    if (signature := sign(content)) is not None:
+        write_whole(Path(path) / SIGNATURE, f"{signature}\n".encode())
+
+
+def is_signed(path: str | os.PathLike[str], content: bytes) -> bool:
+    """Whether the folder has this user's signature over these bytes."""
+    file = Path(path) / SIGNATURE
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return signed(content, opened.read(256).decode("ascii", "replace").strip())
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -352,6 +383,10 @@ def duration(seconds: float) -> str:
     if seconds < 99.5 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _read_rows(file: Path) -> list[Row]:

@@ -13,10 +13,11 @@ from pathlib import Path
 import gymnasium
 
 from kalmanac.episode_file import read_episode
-from kalmanac.experiment import Experiment
+from kalmanac.experiment import Experiment, Trust, ask_on_terminal, read_trusted
 from kalmanac.experiment.latent_map import refuse_without_latent_map
 from kalmanac.experiment.playing import file_name, record_episodes
-from kalmanac.runlog import MODELS, read_experiment
+from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.runlog import MODELS
 from kalmanac.sac import RecurrentSAC
 
 PRETRAINED = Path(__file__).parent / "pretrained"
@@ -58,6 +59,9 @@ def main(argv: Sequence[str]) -> int:
         "in Best Arm with the adversarial episode",
     )  # fmt: skip
     parser.add_argument("--no-animation", action="store_true", help="stills only")
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code that a folder of somebody else names"
+    )
     options = parser.parse_args(argv)
     try:
         return _watch(options)
@@ -67,6 +71,8 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(str(error), 2)
     except (ValueError, TypeError, FileNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error), 2)
+    except EnvironmentFailedError as error:
+        return _refuse(str(error), 1)
     except OSError as error:
         file = "" if error.filename is None else f"out: got {error.filename}: "
         return _refuse(f"{file}{error.strerror}", 1)
@@ -74,9 +80,9 @@ def main(argv: Sequence[str]) -> int:
         return _refuse("interrupted; what is written stays", 130)
 
 
-def load(run: Path, which: str) -> tuple[RecurrentSAC, Experiment]:
+def load(run: Path, which: str, trust: Trust = False) -> tuple[RecurrentSAC, Experiment]:
     """The agent of a run, and what it was trained for."""
-    experiment = Experiment.from_data(read_experiment(run))
+    experiment = read_trusted(run, trust, ask_on_terminal)
     file = run / MODELS[which]
     if not file.is_file():
         raise FileNotFoundError(f"run: got {run}, expected one with {file.name}")
@@ -93,7 +99,7 @@ def _watch(options: argparse.Namespace) -> int:
     if options.seed < 0:
         raise ValueError(f"seed: got {options.seed}, expected at least 0")
     run = options.run or SHIPPED[options.latent]
-    model, experiment = load(run, options.which)
+    model, experiment = load(run, options.which, options.trust)
     out = options.out or Path("watched", run.resolve().name)
     if options.latent:
         refuse_without_latent_map(model)

@@ -2,6 +2,7 @@
 
 from kalmanac.disk.durable import append, cut, make_folder, write_whole
 from kalmanac.disk.lock import FolderInUseError, FolderLock, Owner
+from kalmanac.disk.signature import sign, signed
 
 __all__ = [
     "FolderInUseError",
@@ -10,5 +11,7 @@ __all__ = [
     "append",
     "cut",
     "make_folder",
+    "sign",
+    "signed",
     "write_whole",
 ]

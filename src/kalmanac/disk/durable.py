@@ -4,12 +4,17 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write, fsync, rename, fsync of the folder: a crash leaves the old file or the new one."""
+def write_whole(path: str | os.PathLike[str], content: bytes, *, mode: int = 0o666) -> None:
+    """Write, fsync, rename, fsync of the folder: a crash leaves the old file or the new one.
+
+    A link of that name is replaced, not followed. `mode` is what the umask is taken from.
+    """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial.unlink(missing_ok=True)  # of a process that had this number before
     try:
-        with partial.open("wb") as file:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -15,8 +15,9 @@ from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
+from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
+from kalmanac.runlog import RunFolder, checkpoint_steps, read_summary
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -61,7 +62,7 @@ def run_together(
 
 def resume(
     folder: AnyPath, *, step: int | None = None, events: bool = True,
-    checkpoint_every: int | None = None, **execution: Any,
+    checkpoint_every: int | None = None, trust: Trust = False, **execution: Any,
 ) -> Outcome:  # fmt: skip
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
 
@@ -69,24 +70,27 @@ def resume(
     environments can tell their states; others begin new episodes, which summary.json mentions.
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
     schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
+
+    A folder of somebody else that names code of its own is an `UntrustedError` unless `trust` is
+    True, or holds the experiment that the folder is expected to have.
     """
-    job = _stopped(Path(folder), step, events)
+    job = _stopped(Path(folder), step, events, trust)
     return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
 
 
 def resume_together(
     folders: Sequence[AnyPath], *, events: bool = True, checkpoint_every: int | None = None,
-    **execution: Any,
+    trust: Trust = False, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
-    jobs = [_stopped(Path(folder), None, events) for folder in folders]
+    jobs = [_stopped(Path(folder), None, events, trust) for folder in folders]
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
 
-def _stopped(path: Path, step: int | None, events: bool) -> Job:
+def _stopped(path: Path, step: int | None, events: bool, trust: Trust) -> Job:
     """A run that can be gone on with."""
-    experiment = Experiment.from_data(read_experiment(path))
+    experiment = read_trusted(path, trust)
     steps = checkpoint_steps(path)
     if read_summary(path).get("status") == "finished":
         raise ValueError(f"run: got {path}, which is finished, expected one that was stopped")
