@@ -45,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(f"episodes: got {options.episodes}, expected at least 1")
         check_device(options.device)
         experiment = read_trusted(options.run, options.trust, ask_on_terminal)
+        options.run = options.run.absolute()  # an environment may change the working directory
         file = options.run / MODELS[options.which]
         if not file.is_file():
             raise FileNotFoundError(f"run: got {options.run}, expected one with {file.name}")

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kalmanac.disk import refuse_link, write_whole
 from kalmanac.runlog import HEATMAP, read_experiment
 
 
@@ -39,10 +40,9 @@ def write_heatmap(path: str | os.PathLike[str], heatmap: Heatmap) -> None:
     """Leave it in the run folder `path`, in one step."""
     read_experiment(path)
     file = Path(path) / HEATMAP
+    refuse_link(file.parent)
     file.parent.mkdir(exist_ok=True)
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(dataclasses.asdict(heatmap)) + "\n", encoding="utf-8")
-    unfinished.replace(file)
+    write_whole(file, (json.dumps(dataclasses.asdict(heatmap)) + "\n").encode())
 
 
 def read_heatmap(path: str | os.PathLike[str]) -> Heatmap | None:

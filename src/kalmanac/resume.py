@@ -29,6 +29,8 @@ from kalmanac.runlog import refuse_in_use, resumable
 def main(argv: Sequence[str]) -> int:
     """The verb. Exit status 2 for a run that cannot be gone on with, in one line."""
     options = _options(argv)
+    # an environment may change the working directory
+    options.run = [folder.absolute() for folder in options.run]
     try:
         check_device(options.device)
         if options.step is not None and len(options.run) > 1:

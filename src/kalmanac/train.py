@@ -84,7 +84,10 @@ def main(argv: Sequence[str]) -> int:
         for name in ("checkpoint_every", "seeds"):
             if (number := getattr(options, name)) < 1:
                 raise ValueError(f"{name}: got {number}, expected at least 1")
-        runs = seeded(task or experiment.env, experiment, options)
+        runs = {
+            folder.absolute(): one  # an environment may change the working directory
+            for folder, one in seeded(task or experiment.env, experiment, options).items()
+        }
         for folder, one in runs.items():
             refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
         check_workers(experiment, options.workers)

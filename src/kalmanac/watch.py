@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gymnasium
 
+from kalmanac.disk import refuse_link
 from kalmanac.episode_file import read_episode
 from kalmanac.experiment import Experiment, Trust, ask_on_terminal, read_trusted
 from kalmanac.experiment.latent_map import refuse_without_latent_map
@@ -101,6 +102,7 @@ def _watch(options: argparse.Namespace) -> int:
     run = options.run or SHIPPED[options.latent]
     model, experiment = load(run, options.which, options.trust)
     out = options.out or Path("watched", run.resolve().name)
+    place = out.absolute()  # an environment may change the working directory
     if options.latent:
         refuse_without_latent_map(model)
     told = {"mu": options.mu, "sigma": options.sigma}
@@ -113,7 +115,7 @@ def _watch(options: argparse.Namespace) -> int:
     files = record_episodes(
         model,
         experiment,
-        out,
+        place,
         episodes=options.episodes,
         seed=options.seed,
         deterministic=not options.stochastic,
@@ -125,18 +127,25 @@ def _watch(options: argparse.Namespace) -> int:
         episode = read_episode(file)
         played.append(episode)
         print(heading(episode).replace("\n", ": "))
-        print(f"  data       {file}")
-        print(f"  still      {draw_episode(episode, file.with_suffix('.png'))}", flush=True)
+        print(f"  data       {out / file.name}")
+        still = draw_episode(episode, _own(file.with_suffix(".png")))
+        print(f"  still      {out / still.name}", flush=True)
         if options.no_animation:
             file.with_suffix(".gif").unlink(missing_ok=True)  # of an earlier episode
         else:
             with _bar() as bar:
-                moving = animate_episode(episode, file.with_suffix(".gif"), bar)
-            print(f"  animation  {moving}", flush=True)
+                moving = animate_episode(episode, _own(file.with_suffix(".gif")), bar)
+            print(f"  animation  {out / moving.name}", flush=True)
     if options.latent:
-        path = out / f"{file_name(played[0])}-latent.png"
-        print(f"latent space\n  still      {draw_latent(played, path)}")
+        path = _own(place / f"{file_name(played[0])}-latent.png")
+        print(f"latent space\n  still      {out / draw_latent(played, path).name}")
     return 0
+
+
+def _own(path: Path) -> Path:
+    """For a picture; a link that lies there is not followed."""
+    refuse_link(path)
+    return path
 
 
 @contextmanager

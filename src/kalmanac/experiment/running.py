@@ -17,7 +17,7 @@ from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps, read_summary
+from kalmanac.runlog import RunFolder, checkpoint_steps, expect_marks, read_summary
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -74,7 +74,7 @@ def resume(
     A folder of somebody else that names code of its own is an `UntrustedError` unless `trust` is
     True, or holds the experiment that the folder is expected to have.
     """
-    job = _stopped(Path(folder), step, events, trust)
+    job = _stopped(Path(folder).absolute(), step, events, trust)
     return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
 
 
@@ -83,7 +83,7 @@ def resume_together(
     trust: Trust = False, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
-    jobs = [_stopped(Path(folder), None, events, trust) for folder in folders]
+    jobs = [_stopped(Path(folder).absolute(), None, events, trust) for folder in folders]
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
@@ -105,7 +105,7 @@ def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
     """With the schedule of before, unless there is another."""
     checkpoint = job[2]
     assert checkpoint is not None
-    return replace(how, checkpoint_every=int(checkpoint.run["every"]) if every is None else every)
+    return replace(how, checkpoint_every=checkpoint.run["every"] if every is None else every)
 
 
 def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint:
@@ -134,6 +134,13 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
     if not _same(checkpoint.run["experiment"], experiment):
         raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
+    try:
+        expect_marks(checkpoint.run["folder"])
+    except ValueError as error:
+        raise BadFileError(f"checkpoint {step:,}: got a malformed one ({error})") from None
+    every = checkpoint.run["every"]
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise BadFileError(f"checkpoint {step:,}: got every {every!r}, expected at least 1")
     folder.check(checkpoint)
     return checkpoint
 

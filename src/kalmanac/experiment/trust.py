@@ -13,7 +13,13 @@ from typing import Any
 
 from kalmanac.envs.origin import foreign_code
 from kalmanac.experiment.description import Experiment, expect_mapping
-from kalmanac.runlog import experiment_bytes, is_signed, parse_experiment, sign_experiment
+from kalmanac.runlog import (
+    experiment_bytes,
+    is_signed,
+    parse_experiment,
+    refuse_links,
+    sign_experiment,
+)
 
 Trust = bool | Collection[Experiment]  # yes, no, or the experiments that the caller wants to run
 Ask = Callable[[str], bool]
@@ -36,6 +42,7 @@ def read_trusted(
     Args:
         ask: gets words that say what would run, and answers whether it may.
     """
+    refuse_links(folder)
     content = experiment_bytes(folder)
     data = parse_experiment(folder, content)
     expect_mapping("experiment", data)

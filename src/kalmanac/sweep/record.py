@@ -11,10 +11,10 @@ reports and of `kalmanac runs`.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from kalmanac.disk import make_folder, write_whole
+from kalmanac.disk import make_folder, refuse_link, write_whole
 from kalmanac.sweep.plan import Planned
 
 RECORD, PLAN, FAILED = ".sweep", "plan.json", "failed"
@@ -44,7 +44,9 @@ class Record:
 
     def plan(self, plan: Iterable[Planned]) -> None:
         """Add runs to those that were planned before."""
-        make_folder(self.folder / FAILED)
+        for folder in (self.folder, self.folder / FAILED):
+            refuse_link(folder)
+            make_folder(folder)
         entries = self.planned()
         for planned in plan:
             its = planned.experiment.hash
@@ -74,7 +76,9 @@ class Record:
             told = json.loads(file.read_text(encoding="utf-8"))
             return {
                 its: Entry(
-                    self.root / one["folder"], tuple(one["suites"]), tuple(one["evaluations"])
+                    self.root / _inside(one["folder"]),
+                    tuple(one["suites"]),
+                    tuple(map(_inside, one["evaluations"])),
                 )
                 for its, one in told.items()
             }
@@ -97,3 +101,11 @@ class Record:
 
     def _file(self, its: str) -> Path:
         return self.folder / FAILED / f"{its}.json"
+
+
+def _inside(name: str) -> str:
+    """A path that stays below the folder that it is added to."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(name)
+    return name
