@@ -309,7 +309,7 @@ def test_eval_says_what_is_not_installed(trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     changes = {"env": f"{__name__}:needy", "env_settings": {}, "evaluations": ["in"]}
     (tmp_path / "experiment.json").write_text(json.dumps(read_experiment(trained) | changes))
-    assert call(f"eval {tmp_path} --device cpu") == 2
+    assert call(f"eval {tmp_path} --device cpu --trust") == 2
     assert capsys.readouterr().err == "kalmanac eval: pip install what is missing\n"
 
 

@@ -16,7 +16,7 @@ from kalmanac.cli import main
 from kalmanac.episode_file import read_episode
 from kalmanac.evaluate import SEED
 from kalmanac.experiment import check_environment, evaluate, evaluation_environment
-from kalmanac.runlog import read_summary
+from kalmanac.runlog import read_summary, sign_experiment
 from kalmanac.watch import PRETRAINED, SHIPPED, load
 from tests.report.episodes import Swing, untrained
 
@@ -37,6 +37,7 @@ def run(tmp_path):
         folder.mkdir()
         model.save(folder / "best.safetensors")
         (folder / "experiment.json").write_text(experiment.to_json())
+        sign_experiment(folder, experiment.to_json().encode())
         return folder
 
     return leave

@@ -29,6 +29,7 @@ Reading and drawing need no torch.
 """
 
 import dataclasses
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from kalmanac.disk import write_whole
 from kalmanac.json_file import expect_numbers, expect_whole, parse_object
 from kalmanac.printable import one_line
 
@@ -128,18 +130,10 @@ def write_episode(path: str | os.PathLike[str], episode: PlayedEpisode) -> Path:
     target = Path(path)
     about = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(episode.about)}
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(
-                file,
-                allow_pickle=False,
-                about=np.array(json.dumps(about, allow_nan=False)),
-                **episode.arrays(),
-            )
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = io.BytesIO()
+    text = np.array(json.dumps(about, allow_nan=False))
+    np.savez_compressed(content, allow_pickle=False, about=text, **episode.arrays())
+    write_whole(target, content.getvalue())
     return target
 
 

@@ -9,12 +9,15 @@ import gymnasium
 
 from kalmanac.experiment import (
     Experiment,
+    ask_on_terminal,
     check_device,
     check_environment,
     evaluate,
     evaluation_environment,
+    read_trusted,
 )
-from kalmanac.runlog import MODELS, read_experiment, read_summary
+from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.runlog import MODELS, read_summary
 from kalmanac.sac import RecurrentSAC
 
 SEED = 1_000_003  # apart from the seeds of training and its evaluations
@@ -33,12 +36,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--env", metavar="NAME", help="one evaluation only, such as in or out")
     parser.add_argument("--seed", type=int, default=SEED, help="of the episodes")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code that a folder of somebody else names"
+    )
     options = parser.parse_args(argv)
     try:
         if options.episodes is not None and options.episodes < 1:
             raise ValueError(f"episodes: got {options.episodes}, expected at least 1")
         check_device(options.device)
-        experiment = Experiment.from_data(read_experiment(options.run))
+        experiment = read_trusted(options.run, options.trust, ask_on_terminal)
+        options.run = options.run.absolute()  # an environment may change the working directory
         file = options.run / MODELS[options.which]
         if not file.is_file():
             raise FileNotFoundError(f"run: got {options.run}, expected one with {file.name}")
@@ -52,6 +59,9 @@ def main(argv: Sequence[str]) -> int:
     ) as error:  # fmt: skip
         print(f"kalmanac eval: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except EnvironmentFailedError as error:
+        print(f"kalmanac eval: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
     summary = read_summary(options.run)
     label = f", {experiment.label}" if experiment.label else ""
     print(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kalmanac.disk import refuse_link, write_whole
 from kalmanac.json_file import read_object
 from kalmanac.printable import one_line
 from kalmanac.runlog import HEATMAP, read_experiment
@@ -52,10 +53,9 @@ def write_heatmap(path: str | os.PathLike[str], heatmap: Heatmap) -> None:
     """Leave it in the run folder `path`, in one step."""
     read_experiment(path)
     file = Path(path) / HEATMAP
+    refuse_link(file.parent)
     file.parent.mkdir(exist_ok=True)
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(dataclasses.asdict(heatmap)) + "\n", encoding="utf-8")
-    unfinished.replace(file)
+    write_whole(file, (json.dumps(dataclasses.asdict(heatmap)) + "\n").encode())
 
 
 def read_heatmap(path: str | os.PathLike[str]) -> Heatmap | None:

@@ -20,10 +20,20 @@ MOST = 2**63 - 1  # and the largest where it counts something
 
 def read_object(file: Path, what: str = "a JSON object") -> dict[str, Any]:
     """The JSON object in a file; ValueError in one line that begins with the file's name."""
+    return object_in(file, read_bounded(file, what), what)
+
+
+def read_bounded(file: Path, what: str) -> bytes:
+    """All bytes of a file, unless they are too many for `what`."""
     with file.open("rb") as opened:
         content = opened.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise ValueError(f"{file}: got more than {LARGEST:,} bytes, expected {what}")
+    return content
+
+
+def object_in(file: Path, content: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in the bytes of a file."""
     try:
         return parse_object(content)
     except ValueError as error:

@@ -14,19 +14,23 @@ from kalmanac.experiment import (
     Progress,
     RunFailedError,
     StopSignals,
+    ask_on_terminal,
     check_device,
     check_environment,
+    read_trusted,
     resume,
     resume_together,
     tell,
 )
 from kalmanac.rollout import EnvironmentFailedError
-from kalmanac.runlog import read_experiment, refuse_in_use, resumable
+from kalmanac.runlog import refuse_in_use, resumable
 
 
 def main(argv: Sequence[str]) -> int:
     """The verb. Exit status 2 for a run that cannot be gone on with, in one line."""
     options = _options(argv)
+    # an environment may change the working directory
+    options.run = [folder.absolute() for folder in options.run]
     try:
         check_device(options.device)
         if options.step is not None and len(options.run) > 1:
@@ -37,9 +41,9 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(
                 f"checkpoint_every: got {options.checkpoint_every}, expected at least 1"
             )
-        experiments = [_look(folder, options.step) for folder in options.run]
+        experiments = [_look(folder, options) for folder in options.run]
         with StopSignals() as stop:
-            outcomes = _go_on(options, experiments[0].total_steps, stop)
+            outcomes = _go_on(options, experiments, stop)
     except (
         ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, gymnasium.error.Error
     ) as error:  # fmt: skip
@@ -51,28 +55,29 @@ def main(argv: Sequence[str]) -> int:
     return tell("resume", outcomes, experiments, stop)
 
 
-def _look(folder: Path, step: int | None) -> Experiment:
+def _look(folder: Path, options: argparse.Namespace) -> Experiment:
     """The run's experiment, if it can be gone on with here."""
-    experiment = Experiment.from_data(read_experiment(folder))
+    experiment = read_trusted(folder, options.trust, ask_on_terminal)
     check_environment(experiment)
     refuse_in_use(folder)
-    step = resumable(folder) if step is None else step
+    step = resumable(folder) if options.step is None else options.step
     if step is not None:
         print(f"{folder}: from step {step:,} of {experiment.total_steps:,}", flush=True)
     return experiment
 
 
 def _go_on(
-    options: argparse.Namespace, total: int, stop: StopSignals
+    options: argparse.Namespace, experiments: Sequence[Experiment], stop: StopSignals
 ) -> Sequence[Outcome | Exception]:
     how = {
         "device": options.device,
-        "progress": Progress(total) if options.progress else None,
+        "progress": Progress(experiments[0].total_steps) if options.progress else None,
         "events": options.tensorboard,
         "checkpoint_every": options.checkpoint_every,
         "stop": stop,
         "workers": options.workers,
         "worker_timeout": options.worker_timeout,
+        "trust": experiments,  # these, as they were looked at
     }
     if len(options.run) > 1:
         return resume_together(options.run, **how)
@@ -106,6 +111,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         "--worker-timeout", type=float, default=TIMEOUT, metavar="SECONDS",
         help="until an environment that does not answer counts as hanging",
     )  # fmt: skip
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code that a folder of somebody else names"
+    )
     parser.add_argument("--no-tensorboard", dest="tensorboard", action="store_false")
     parser.add_argument("--no-progress", dest="progress", action="store_false")
     return parser.parse_args(argv)

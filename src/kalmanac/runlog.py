@@ -1,6 +1,7 @@
 """The run folder: the only place where training and reporting meet. This room owns its format.
 
     experiment.json     what was run: every setting, enough to run it again
+    experiment.hmac     who ran it: a signature over experiment.json's bytes (`kalmanac.disk`)
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
@@ -26,6 +27,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
@@ -34,11 +36,29 @@ from types import TracebackType
 from typing import IO, Any
 
 from kalmanac import __version__
-from kalmanac.disk import FolderLock, cut, make_folder, write_whole
-from kalmanac.json_file import expect_numbers, expect_whole, lines_of, parse_row, read_object
+from kalmanac.disk import (
+    FolderLock,
+    cut,
+    make_folder,
+    open_rows,
+    refuse_link,
+    sign,
+    signed,
+    write_whole,
+)
+from kalmanac.json_file import (
+    expect_numbers,
+    expect_whole,
+    lines_of,
+    object_in,
+    parse_row,
+    read_bounded,
+    read_object,
+)
 
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
-METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
+SIGNATURE = "experiment.hmac"
+METRICS, TIMING = LOGS = "metrics.jsonl", "timing.jsonl"
 EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
 FAILURE = "failure.txt"
 EVALUATIONS = "evaluations"
@@ -47,6 +67,14 @@ MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
 WRITTEN = (
     EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS, CHECKPOINTS,
 )  # fmt: skip
+
+# what a run may write, and so remove: names of checkpoints, of evaluations, of unfinished files
+_CHECKPOINT = re.compile(r"step-[0-9]{12,18}\.safetensors|replay-[0-9]{6,18}\.segment")
+_PLAYED = re.compile(r"example-.*\.npz|adversarial\.npz|.*-seed[0-9]+\.npz")
+_PARTIAL = re.compile(
+    rf"\.({'|'.join(map(re.escape, (*WRITTEN, SIGNATURE, FAILURE, LOCK)))}|{_CHECKPOINT.pattern})"
+    r"\.[0-9]+\.partial"
+)
 
 Row = dict[str, float | int | None]
 LONGEST_ROW = 65_536  # bytes, of timing.jsonl
@@ -80,7 +108,7 @@ class RunFolder:
         events: bool = True,
         marks: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # an environment may change the working directory
         self._experiment, self._overwrite, self._marks = experiment, overwrite, marks
         self._lock = FolderLock(self.path / LOCK)
         if marks is None:
@@ -124,8 +152,9 @@ class RunFolder:
 
     def forget_checkpoints(self) -> None:
         """A run that is finished needs none."""
+        refuse_link(self.path / CHECKPOINTS)
         for file in (self.path / CHECKPOINTS).glob("*"):
-            if file.suffix in (".safetensors", ".segment"):
+            if _CHECKPOINT.fullmatch(file.name):
                 file.unlink()
         if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
             (self.path / CHECKPOINTS).rmdir()
@@ -145,6 +174,7 @@ class RunFolder:
         make_folder(self.path)
         self._lock.take()
         try:
+            refuse_links(self.path)
             self._sweep()
             self._begin() if self._marks is None else self._go_on(self._marks)
         except BaseException:
@@ -165,20 +195,23 @@ class RunFolder:
         (self.path / FAILURE).unlink(missing_ok=True)
         for folder in (self.path, self.path / CHECKPOINTS):
             for file in folder.glob(".*.partial"):
-                file.unlink()
+                if _PARTIAL.fullmatch(file.name):
+                    file.unlink()
 
     def _begin(self) -> None:
         self._clear()
         self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        sign_experiment(self.path, _json_bytes(self._experiment))
         self._write_json(PROVENANCE, provenance())
-        for name in (METRICS, TIMING):
-            self._files[name] = (self.path / name).open("w", encoding="utf-8")
+        for name in LOGS:
+            self._files[name] = open_rows(self.path / name)
         self.summarize(status="running", step=0)
 
     def _go_on(self, marks: Mapping[str, Any]) -> None:
-        for name, length in marks["lengths"].items():
-            cut(self.path / name, length)
-            self._files[name] = (self.path / name).open("a", encoding="utf-8")
+        expect_marks(marks)
+        for name in LOGS:
+            cut(self.path / name, marks["lengths"][name])
+            self._files[name] = open_rows(self.path / name)
         self._summary = dict(marks["summary"])
         self.summarize(status="running")
 
@@ -197,7 +230,7 @@ class RunFolder:
                 self._writer.add_scalar(key, value, step)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        write_whole(self.path / name, _json_bytes(content))
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
@@ -207,7 +240,8 @@ class RunFolder:
             file.unlink()
         self.forget_checkpoints()
         for file in (self.path / EVALUATIONS).glob("*.npz"):  # of an agent that is no more
-            file.unlink()
+            if _PLAYED.fullmatch(file.name):
+                file.unlink()
 
 
 def provenance() -> dict[str, str]:
@@ -229,6 +263,7 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
     """Raise `FolderTakenError` unless a run of `experiment` may be written to `path`."""
     if path.exists() and not path.is_dir():
         raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
+    refuse_links(path)
     if not is_run(path):
         if ours := [name for name in WRITTEN if (path / name).exists()]:
             raise FolderTakenError(
@@ -251,6 +286,31 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
     refuse_in_use(path)
 
 
+def refuse_links(path: str | os.PathLike[str]) -> None:
+    """LinkError where a name that a run writes or reads leads out of its folder.
+
+    The folder itself may be a link: that is how its user calls it.
+    """
+    root = Path(path)
+    for name in (*WRITTEN, SIGNATURE, FAILURE, LOCK, EVALUATIONS):
+        refuse_link(root / name)
+    for folder in (EVENTS, CHECKPOINTS, EVALUATIONS):
+        for file in (root / folder).glob("*"):
+            refuse_link(file)
+
+
+def expect_marks(marks: Any) -> None:
+    """ValueError unless `marks` is as `RunFolder.marks` gives it; no other file is ever cut."""
+    lengths = marks.get("lengths") if isinstance(marks, Mapping) else None
+    if not isinstance(lengths, Mapping) or set(lengths) != set(LOGS):
+        raise ValueError(f"lengths: got {str(lengths)[:100]}, expected those of {', '.join(LOGS)}")
+    for name, number in {**lengths, "step": marks.get("step")}.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ValueError(f"{name}: got {str(number)[:100]}, expected a number of at least 0")
+    if not isinstance(marks.get("summary"), Mapping):
+        raise ValueError("summary: got none, expected names with values")
+
+
 def refuse_in_use(path: Path) -> None:
     """Raise `FolderInUseError` where a living process writes in the run folder `path`."""
     FolderLock(path / LOCK).refuse()
@@ -269,9 +329,37 @@ def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
 
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What was run. FileNotFoundError in one line where `path` is no run folder."""
+    return parse_experiment(path, experiment_bytes(path))
+
+
+def experiment_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What was run, as it stands in the file: what a signature is about."""
     if not is_run(path):
         raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
-    return read_object(Path(path) / EXPERIMENT, "an experiment")
+    return read_bounded(Path(path) / EXPERIMENT, "an experiment")
+
+
+def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, Any]:
+    """The bytes of the run folder's experiment as data."""
+    return object_in(Path(path) / EXPERIMENT, content, "an experiment")
+
+
+def sign_experiment(path: str | os.PathLike[str], content: bytes) -> None:
+    """Leave this user's signature over the experiment's bytes, where there is a secret for it.
+
+    It says that this user wants to run what they name.
+    """
+    if (signature := sign(content)) is not None:
+        write_whole(Path(path) / SIGNATURE, f"{signature}\n".encode())
+
+
+def is_signed(path: str | os.PathLike[str], content: bytes) -> bool:
+    """Whether the folder has this user's signature over these bytes."""
+    file = Path(path) / SIGNATURE
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return signed(content, opened.read(256).decode("ascii", "replace").strip())
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -297,8 +385,8 @@ def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
 
 def checkpoint_steps(path: str | os.PathLike[str]) -> list[int]:
     """The steps of a run's checkpoints, oldest first. Only names are looked at."""
-    names = (file.stem for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
-    return sorted(int(name[5:]) for name in names if name[5:].isdecimal())
+    names = (file.name for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
+    return sorted(int(name[5:-12]) for name in names if _CHECKPOINT.fullmatch(name))
 
 
 def resumable(path: str | os.PathLike[str]) -> int | None:
@@ -367,6 +455,10 @@ def duration(seconds: float) -> str:
     if seconds < 99.5 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 1e10 else f"{seconds / 3600:.0e} h"
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _read_rows(file: Path) -> list[Row]:

@@ -35,6 +35,7 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
+from kalmanac.experiment.trust import ask_on_terminal, require_trust
 from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
@@ -68,6 +69,8 @@ class Options:
     """Runs with so many seeds at once, from --seed on, each in a folder of its own."""
     dry_run: bool = False
     """Only say what would be run, and what it would take."""
+    trust: bool = False
+    """Run the code that a configuration file of somebody else names as its environment."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,7 +84,10 @@ def main(argv: Sequence[str]) -> int:
         for name in ("checkpoint_every", "seeds"):
             if (number := getattr(options, name)) < 1:
                 raise ValueError(f"{name}: got {number}, expected at least 1")
-        runs = seeded(task or experiment.env, experiment, options)
+        runs = {
+            folder.absolute(): one  # an environment may change the working directory
+            for folder, one in seeded(task or experiment.env, experiment, options).items()
+        }
         for folder, one in runs.items():
             refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
         check_workers(experiment, options.workers)
@@ -117,6 +123,11 @@ def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experime
         if task is not None:  # then it names the environment
             changes = {"env": task} | changes
     env = changes.get("env", told.get("env"))
+    if isinstance(env, str) and env not in (task, changes.get("env")):  # nobody has typed it
+        settings = {"env_settings": told.get("env_settings", {})}
+        require_trust(
+            f"config: got {options.config}", env, settings, options.trust, ask_on_terminal
+        )
     start = options.preset or task or env
     if start is None:
         raise ValueError(f"task: got none, expected one of {', '.join(PRESETS)}, or --env")

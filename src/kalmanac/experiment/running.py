@@ -15,8 +15,9 @@ from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
+from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
+from kalmanac.runlog import RunFolder, checkpoint_steps, expect_marks, read_summary
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -61,7 +62,7 @@ def run_together(
 
 def resume(
     folder: AnyPath, *, step: int | None = None, events: bool = True,
-    checkpoint_every: int | None = None, **execution: Any,
+    checkpoint_every: int | None = None, trust: Trust = False, **execution: Any,
 ) -> Outcome:  # fmt: skip
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
 
@@ -69,24 +70,27 @@ def resume(
     environments can tell their states; others begin new episodes, which summary.json mentions.
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
     schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
+
+    A folder of somebody else that names code of its own is an `UntrustedError` unless `trust` is
+    True, or holds the experiment that the folder is expected to have.
     """
-    job = _stopped(Path(folder), step, events)
+    job = _stopped(Path(folder).absolute(), step, events, trust)
     return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
 
 
 def resume_together(
     folders: Sequence[AnyPath], *, events: bool = True, checkpoint_every: int | None = None,
-    **execution: Any,
+    trust: Trust = False, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
-    jobs = [_stopped(Path(folder), None, events) for folder in folders]
+    jobs = [_stopped(Path(folder).absolute(), None, events, trust) for folder in folders]
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
 
-def _stopped(path: Path, step: int | None, events: bool) -> Job:
+def _stopped(path: Path, step: int | None, events: bool, trust: Trust) -> Job:
     """A run that can be gone on with."""
-    experiment = Experiment.from_data(read_experiment(path))
+    experiment = read_trusted(path, trust)
     steps = checkpoint_steps(path)
     if read_summary(path).get("status") == "finished":
         raise ValueError(f"run: got {path}, which is finished, expected one that was stopped")
@@ -101,7 +105,7 @@ def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
     """With the schedule of before, unless there is another."""
     checkpoint = job[2]
     assert checkpoint is not None
-    return replace(how, checkpoint_every=int(checkpoint.run["every"]) if every is None else every)
+    return replace(how, checkpoint_every=checkpoint.run["every"] if every is None else every)
 
 
 def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint:
@@ -130,6 +134,13 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
     if not _same(checkpoint.run["experiment"], experiment):
         raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
+    try:
+        expect_marks(checkpoint.run["folder"])
+    except ValueError as error:
+        raise BadFileError(f"checkpoint {step:,}: got a malformed one ({error})") from None
+    every = checkpoint.run["every"]
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise BadFileError(f"checkpoint {step:,}: got every {every!r}, expected at least 1")
     folder.check(checkpoint)
     return checkpoint
 

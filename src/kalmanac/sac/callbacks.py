@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +103,9 @@ class EvalCallback(Callback):
             raise ValueError(f"every: got {every}, expected at least 1")
         self.env = as_vector(env)
         self.every, self.episodes, self.deterministic = every, episodes, deterministic
-        self.seed, self.report, self.best_path = seed, report, best_path
+        self.seed, self.report = seed, report
+        # an environment may change the working directory
+        self.best_path = None if best_path is None else Path(best_path).absolute()
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.best = -np.inf
         self._next = every

@@ -75,10 +75,11 @@ def _search(task: str | None, words: Sequence[str]) -> int:
         if (number := getattr(options, name)) is not None and number < 1:
             raise ValueError(f"{name}: got {number}, expected at least 1")
     check_device("cpu" if options.on == "ray" else options.device)
+    root = Path(options.folder or Path("search", task.replace("/", "-").replace(":", "-")))
+    root = root.absolute()  # what is imported from now on may change the working directory
     agent = changes.pop("encoder", "vssm+kf")
     experiment = starting_point(task, agent).changed(changes)
     space = read_space(options.vary, experiment)
-    root = Path(options.folder or Path("search", task.replace("/", "-").replace(":", "-")))
     refuse_missing([Planned(experiment, root)])
     study = Study(
         root, experiment, space, seeds=options.seeds, which=options.value,

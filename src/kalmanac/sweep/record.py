@@ -11,10 +11,10 @@ reports and of `kalmanac runs`.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from kalmanac.disk import make_folder, write_whole
+from kalmanac.disk import make_folder, refuse_link, write_whole
 from kalmanac.json_file import read_object
 from kalmanac.printable import one_line
 from kalmanac.sweep.plan import Planned
@@ -46,7 +46,9 @@ class Record:
 
     def plan(self, plan: Iterable[Planned]) -> None:
         """Add runs to those that were planned before."""
-        make_folder(self.folder / FAILED)
+        for folder in (self.folder, self.folder / FAILED):
+            refuse_link(folder)
+            make_folder(folder)
         entries = self.planned()
         for planned in plan:
             its = planned.experiment.hash
@@ -112,13 +114,22 @@ class Record:
 
     def _entry(self, one: Any) -> Entry:
         """As the plan has it; its folder is one below the sweep's."""
-        folder = Path(one["folder"])
-        if folder.is_absolute() or ".." in folder.parts:
-            raise ValueError(f"folder: got {folder}, expected one below {self.root}")
         for name in ("suites", "evaluations"):
             if not all(isinstance(word, str) for word in one[name]):
                 raise TypeError(f"{name}: got {one[name]}, expected words")
-        return Entry(self.root / folder, tuple(one["suites"]), tuple(one["evaluations"]))
+        return Entry(
+            self.root / _inside(one["folder"]),
+            tuple(one["suites"]),
+            tuple(map(_inside, one["evaluations"])),
+        )
 
     def _file(self, its: str) -> Path:
         return self.folder / FAILED / f"{its}.json"
+
+
+def _inside(name: str) -> str:
+    """A path that stays below the folder that it is added to."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"got {name}, expected a place below the sweep's folder")
+    return name

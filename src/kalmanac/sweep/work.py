@@ -128,7 +128,9 @@ def _go_on(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
     execution = _execution(how, stop)
     if len(some) > 1:
         try:
-            return resume_together([planned.folder for planned in some], **execution)
+            wanted = [planned.experiment for planned in some]
+            folders = [planned.folder for planned in some]
+            return resume_together(folders, trust=wanted, **execution)
         except Exception:
             pass  # each on its own then, to see whose fault it is
     return [_caught(1, partial(_resumed_alone, one, how, execution))[0] for one in some]
@@ -138,7 +140,7 @@ def _resumed_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Fou
     """From the newest whole checkpoint, or from the first step where none is whole."""
     for step in reversed(checkpoint_steps(planned.folder)):
         try:
-            return [resume(planned.folder, step=step, **execution)]
+            return [resume(planned.folder, step=step, trust=[planned.experiment], **execution)]
         except BadFileError:
             continue
     begun = run(
@@ -167,7 +169,7 @@ def _evaluated(planned: Planned, stop: StopFile) -> Ended:
     if stop():
         return Ended(status if planned.done else "interrupted")
     try:
-        play_afterwards(planned.folder, planned.afterwards)
+        play_afterwards(planned.folder, planned.afterwards, trust=[planned.experiment])
     except Exception as error:
         return _told(error)
     return Ended(status)
