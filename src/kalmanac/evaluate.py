@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
         if not file.is_file():
             raise FileNotFoundError(f"run: got {options.run}, expected one with {file.name}")
         names = [options.env] if options.env else list(check_environment(experiment).evaluations)
+        summary = read_summary(options.run)
         model = RecurrentSAC.load(file, device=options.device)
         rows = {
             name: _row(model, experiment, name, options.episodes, options.seed) for name in names
@@ -62,7 +63,6 @@ def main(argv: Sequence[str]) -> int:
     except EnvironmentFailedError as error:
         print(f"kalmanac eval: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    summary = read_summary(options.run)
     label = f", {experiment.label}" if experiment.label else ""
     print(
         f"{experiment.env} with {experiment.agent}, seed {experiment.seed}{label}: "

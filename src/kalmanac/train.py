@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     """The verb. Exit status 2 for a call that cannot be understood, in one line."""
     words = list(argv)
     task = words.pop(0) if words and not words[0].startswith("-") else None
-    if {"-h", "--help"} & set(words) or (task is None and not words):
+    if {"-h", "--help"} & set(words):
         return _help(task)
     try:
         options, experiment = read_call(task, words)
@@ -130,7 +130,10 @@ def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experime
         )
     start = options.preset or task or env
     if start is None:
-        raise ValueError(f"task: got none, expected one of {', '.join(PRESETS)}, or --env")
+        raise ValueError(
+            "task: got none, expected kalmanac train TASK, such as best-arm; `kalmanac envs` lists "
+            "tasks, `kalmanac train --help` presets and every setting"
+        )
     experiment = starting_point(start, agent, env)
     for source in (told, changes):
         experiment = experiment.changed({k: v for k, v in source.items() if k != "encoder"})
@@ -183,7 +186,7 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             print(f"kalmanac train: {error}", file=sys.stderr)
             return 1
     if options.dry_run:
-        print(experiment.to_json())
+        print(f"a dry run: nothing is trained; it would go to {', '.join(map(str, runs))}")
         return 0
     with StopSignals() as stop:
         outcomes = run_together(

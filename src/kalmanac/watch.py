@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         return _watch(options)
     except ModuleNotFoundError as error:
         if error.name in ("matplotlib", "PIL"):
-            return _refuse(f"needs {error.name}: pip install kalmanac[report]", 1)
+            return _refuse(f"needs {error.name}: pip install 'kalmanac[report]'", 1)
         return _refuse(str(error), 2)
     except (ValueError, TypeError, FileNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error), 2)
