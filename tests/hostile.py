@@ -26,7 +26,7 @@ TEXTS = (
 )  # fmt: skip
 NUMBERS: tuple[Any, ...] = (
     0, -1, 1, True, 0.5, -0.0, 1e-320, 1e30, -1e30, 1e101, 1e308, -1e308, 2**31, 2**53 + 1,
-    2**63 - 1, 2**63, 2**64, 10**30, -(10**30), 10**299, -(10**299), 10**400, -(10**400), 10**5000,
+    2**63 - 1, 2**63, 2**64, 10**30, -(10**30), 10**299, -(10**299), 10**400, -(10**400), 10**4000,
     float("nan"), float("inf"), float("-inf"), None, "7", "", [], [1], {}, {"a": 1},
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
@@ -107,13 +107,7 @@ def make(sound: Path, target: Path, name: str, odd: Odd, seed: int) -> Path:
 
 
 def dump(value: Any) -> str:
-    """JSON with numbers of any length; beyond the interpreter's limit by their digits."""
-    if type(value) is int and abs(value) >= 10**4000:
-        return "1" + "0" * 5000
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k)}:{dump(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(dump, value)) + "]"
+    """JSON as Python writes it, NaN and Infinity too."""
     return json.dumps(value)
 
 

@@ -17,6 +17,9 @@ DEEPEST = 50  # lists and objects inside one another
 MOST_DIGITS = 300  # of a whole number,
 MOST = 2**63 - 1  # and the largest where it counts something
 
+KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false",
+         type(None): "null"}  # fmt: skip
+
 
 def read_object(file: Path, what: str = "a JSON object") -> dict[str, Any]:
     """The JSON object in a file; ValueError in one line that begins with the file's name."""
@@ -45,7 +48,7 @@ def parse_object(content: bytes) -> dict[str, Any]:
     try:
         found = _decode(content.decode("utf-8"))
         if not isinstance(found, dict):
-            raise _OtherError(f"got a {type(found).__name__}")
+            raise _OtherError(f"got {KINDS[type(found)]}")
         _refuse_deep(found)
     except _OtherError as error:
         raise ValueError(str(error)) from None

@@ -64,7 +64,8 @@ def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
             continue
         most = max(most, float(steps[-1]))
         heights += [np.asarray(line.low, float), np.asarray(line.high, float)]
-        axis.plot(steps, line.middle, color=look.colour, ls=look.dash)
+        alone = look.marker if steps.size == 1 else ""  # one point is no line
+        axis.plot(steps, line.middle, color=look.colour, ls=look.dash, marker=alone)
         axis.fill_between(steps, line.low, line.high, color=look.colour, alpha=0.18, lw=0)
     if panel.level is not None:
         axis.axhline(panel.level[1], color="black", ls=":", lw=1)

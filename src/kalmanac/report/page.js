@@ -64,7 +64,8 @@ function traces(group, metric, withSeeds) {
     const upper = mean.map((value, i) => value + error[i]), lower = mean.map((value, i) => value - error[i]);
     made.push({ x: [...x, ...x.slice().reverse()], y: [...upper, ...lower.reverse()], fill: "toself",
       fillcolor: rgba(look.colour, 0.16), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false });
-    made.push({ x, y: mean, mode: "lines", line, name: plain(group.agent), customdata: error,
+    const mode = mean.length === 1 ? "markers" : "lines"; // one point is no line
+    made.push({ x, y: mean, mode, line, marker: { color: look.colour }, name: plain(group.agent), customdata: error,
       hovertemplate: `${plain(group.agent)}: %{y:.4g} ± %{customdata:.2g} (${found.seeds.length} seeds)<extra></extra>` });
   }
   if (withSeeds) found.seeds.forEach((values, i) => made.push({ x: found.x, y: values, mode: "lines",

@@ -29,6 +29,7 @@ from kalmanac.report.table import Table
 NAMES = {RETURN: "return", NORMALIZED: "return / scale", LENGTH: "length", WINS: "win rate"}
 PLACES = {"in": "", "out": ", out of distribution"}
 BEST_SO_FAR = "best return so far (MMER)"
+NOTICES = 12  # that a reader sees at once
 DIGITS = 5  # of a number on the page
 MOST_EXACT = 2**53  # beyond it, and where it is not finite, a browser has no such number
 
@@ -195,9 +196,12 @@ def _contents(notices: Sequence[str], missing: Sequence[Missing]) -> str:
 def _notices(notices: Sequence[str]) -> str:
     if not notices:
         return ""
-    lines = "".join(f"<li>{escape(text)}</li>" for text in notices)
+    lines = [f"<li>{escape(text)}</li>" for text in notices]
     head = '<section id="notices" class="warning"><h2>What to know first</h2>'
-    return f"{head}<ul>{lines}</ul></section>"
+    first, rest = "".join(lines[:NOTICES]), "".join(lines[NOTICES:])
+    told = f"{len(lines) - NOTICES} more"
+    more = f"<details><summary>{told}</summary><ul>{rest}</ul></details>" if rest else ""
+    return f"{head}<ul>{first}</ul>{more}</section>"
 
 
 def _figures(figures: Sequence[Shown], pictures: Path) -> str:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from kalmanac.report.statistics import mean_and_error
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take for the start of one
-NUMBER = re.compile(r"[+-]?(\d[\d.,]*(e[+-]\d+)?|inf|nan)( ± (\d[\d.]*|inf))?( ★)?$", re.MULTILINE)
+_SIZE = r"\d[\d.,]*(e[+-]\d+)?|inf|nan"
+NUMBER = re.compile(rf"[+-]?({_SIZE})( ± ({_SIZE}))?( ★)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,5 @@ def pair(values: NDArray[np.float64]) -> str:
     if not len(values):
         return ""
     mean, error = mean_and_error(values)
-    digits = 3 if abs(mean) < 10 else 1
-    told = f"{mean:.{digits}f}"
-    return f"{told} ± {error:.{digits}f}" if np.isfinite(error) else told
+    how = ".3f" if abs(mean) < 10 else ".1f" if abs(mean) < 1e9 else ".3g"
+    return f"{mean:{how}} ± {error:{how}}" if np.isfinite(error) else f"{mean:{how}}"
