@@ -6,12 +6,14 @@ import shutil
 import zlib
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from kalmanac.cli import main
 from kalmanac.experiment import run
 from tests.experiment.test_resuming import after
 from tests.experiment.tiny import TINY
-from tests.hostile import KINDS, Listed, make
+from tests.hostile import KINDS, Drawn, Listed, make
 
 GOOD = "a-sound-run"
 
@@ -120,3 +122,18 @@ def inner(folder):
 def test_every_kind_is_played_and_resumed(sound, tmp_path, capsys):
     folders = fill(tmp_path, sound, KINDS, lambda name: Listed(zlib.crc32(name.encode()) + 1))
     played_and_resumed(tmp_path, folders, capsys)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=50, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck), phases=[Phase.generate],
+)  # fmt: skip
+@given(st.data())
+def test_five_hundred_folders_of_any_kind(sound, tmp_path_factory, capsys, data):
+    root = tmp_path_factory.mktemp("odd")
+    names = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=10, max_size=10))
+    folders = fill(root, sound, names, lambda name: Drawn(data.draw))
+    listed_and_drawn(root, folders, capsys)
+    played_and_resumed(root, folders, capsys)
+    shutil.rmtree(root)

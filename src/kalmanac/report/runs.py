@@ -155,9 +155,6 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
     if not run.steps.size:
         walk.notices.append(f"{name}: no evaluation yet ({at}), left out")
         return
-    if not any(np.isfinite(values).any() for values in run.values.values()):
-        walk.notices.append(f"{name}: no evaluation with a finite number ({at}), left out")
-        return
     if not run.finished and not cut:
         walk.notices.append(f"{name}: not finished ({at}); its last evaluation stands for its end")
     walk.runs.append(run)

@@ -25,7 +25,9 @@ class Curve(NamedTuple):
         """Up to the last point that every run has reached, of the runs that have any."""
         known = np.isfinite(self.values)
         there = known.any(axis=1)
-        reached = known[there].all(axis=0) & there.any()
+        if not there.any():
+            return Curve(self.steps[:0], self.values[:, :0])
+        reached = known[there].all(axis=0)
         end = int(np.flatnonzero(reached)[-1]) + 1 if reached.any() else 0
         return Curve(self.steps[:end], self.values[there, :end])
 
