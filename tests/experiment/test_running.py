@@ -46,7 +46,7 @@ def test_agents_that_reach_an_evaluation_at_different_steps_play_the_same_episod
 ):
     seeds = []
 
-    def evaluate(model, env, episodes, *, seed, normaliser):
+    def evaluate(model, env, episodes, *, seed, **_):
         seeds.append(seed)
         return {"mean_reward": 0.0}
 
