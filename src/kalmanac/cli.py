@@ -60,7 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in VERBS:
         print(f"kalmanac: unknown verb {name!r}{_nearest(name)}", file=sys.stderr)
         return 2
-    return importlib.import_module(VERBS[name].module).main(rest)
+    try:
+        return importlib.import_module(VERBS[name].module).main(rest)
+    except KeyboardInterrupt:
+        print(f"kalmanac {name}: interrupted", file=sys.stderr)
+        return 130
 
 
 def usage() -> str:

@@ -49,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
     ) as error:  # fmt: skip
         print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except EnvironmentFailedError as error:
-        print(f"kalmanac resume: {error}", file=sys.stderr)
+    except (EnvironmentFailedError, RunFailedError) as error:
+        print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return tell("resume", outcomes, experiments, stop)
 

@@ -12,7 +12,7 @@
     checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
                         two of them, until the run is finished, and the replay's segments
     failure.txt         what was raised, in full, where something outside stopped the run
-    lock.json           which process writes here, while one does
+    lock.json           which process writes here, while one does, and holds the system's lock on it
     evaluations/        what a trained agent did afterwards, for reports to draw:
       heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 4)
       *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
@@ -97,6 +97,8 @@ class RunFolder:
             is refused in any case, and so is one that is no run but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
         marks: go on with the run in this folder, cut back to where `marks` was called.
+        lock: of the folder, taken already, so that what was read there is still so; it is
+            released by `close`. None takes one where the `with` block begins.
     """
 
     def __init__(
@@ -107,10 +109,11 @@ class RunFolder:
         overwrite: bool = False,
         events: bool = True,
         marks: Mapping[str, Any] | None = None,
+        lock: FolderLock | None = None,
     ) -> None:
         self.path = Path(path).absolute()  # an environment may change the working directory
         self._experiment, self._overwrite, self._marks = experiment, overwrite, marks
-        self._lock = FolderLock(self.path / LOCK)
+        self._lock = FolderLock(self.path / LOCK) if lock is None else lock
         if marks is None:
             refuse_taken(self.path, experiment, overwrite=overwrite)
         if events and importlib.util.find_spec("tensorboard") is None:
@@ -147,8 +150,9 @@ class RunFolder:
         self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
 
     def note_failure(self, text: str) -> None:
-        """Keep what was raised, until the run goes on or starts over."""
-        write_whole(self.path / FAILURE, text.encode())
+        """Keep what was raised, until the run goes on or starts over; in a folder of ours only."""
+        if self._lock.mine:
+            write_whole(self.path / FAILURE, text.encode(errors="replace"))
 
     def forget_checkpoints(self) -> None:
         """A run that is finished needs none."""
@@ -175,6 +179,8 @@ class RunFolder:
         self._lock.take()
         try:
             refuse_links(self.path)
+            if self._marks is None:  # nor may anybody have come and gone before the lock
+                _refuse_other(self.path, self._experiment, overwrite=self._overwrite)
             self._sweep()
             self._begin() if self._marks is None else self._go_on(self._marks)
         except BaseException:
@@ -261,6 +267,12 @@ def provenance() -> dict[str, str]:
 
 def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
     """Raise `FolderTakenError` unless a run of `experiment` may be written to `path`."""
+    _refuse_other(path, experiment, overwrite=overwrite)
+    refuse_in_use(path)
+
+
+def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
+    """The same, whoever writes there."""
     if path.exists() and not path.is_dir():
         raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
     refuse_links(path)
@@ -283,7 +295,6 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
             f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
             f"expected a new folder{again}, or overwrite to start over"
         )
-    refuse_in_use(path)
 
 
 def refuse_links(path: str | os.PathLike[str]) -> None:
@@ -327,6 +338,12 @@ def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
     return [name for name in WRITTEN if name not in folders and os.path.lexists(Path(path, name))]
 
 
+def refuse_no_run(path: str | os.PathLike[str]) -> None:
+    """FileNotFoundError in one line where `path` is no run folder."""
+    if not is_run(path):
+        raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
+
+
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What was run. FileNotFoundError in one line where `path` is no run folder."""
     return parse_experiment(path, experiment_bytes(path))
@@ -334,8 +351,7 @@ def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def experiment_bytes(path: str | os.PathLike[str]) -> bytes:
     """What was run, as it stands in the file: what a signature is about."""
-    if not is_run(path):
-        raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
+    refuse_no_run(path)
     return read_bounded(Path(path) / EXPERIMENT, "an experiment")
 
 

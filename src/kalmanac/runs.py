@@ -5,7 +5,6 @@ Needs neither torch nor the experiments' own code: a thousand runs are listed in
 
 import argparse
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -155,9 +154,10 @@ def is_written(path: Path, row: float, *, now: float) -> bool:
     The lock says so where it was taken on this machine. Elsewhere, a run lives that has written
     something within `SILENCE`, or within the time of a few rows.
     """
-    owner = FolderLock(path / LOCK).owner()
-    if owner is not None and owner.host == socket.gethostname():
-        return owner.alive
+    lock = FolderLock(path / LOCK)
+    owner = lock.owner()
+    if owner is not None and owner.here:
+        return lock.held()
     return now - last_sign(path) <= max(SILENCE, ROWS * row)
 
 

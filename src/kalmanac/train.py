@@ -8,7 +8,6 @@ goes before the preset, and what a flag says before both.
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,7 +35,7 @@ from kalmanac.experiment import (
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
-from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
 
@@ -158,10 +157,13 @@ def starting_point(task: str, agent: str, env: str | None = None) -> Experiment:
 def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:
     """Build environments and agent once, so that what does not fit is said before the run."""
     check_device(device)
-    with closing(training_environment(experiment)) as env:
+    env = training_environment(experiment)
+    try:
         check_room(experiment, make_model(experiment, env, device).learner, seeds)
+    finally:
+        closed(env)
     for name in experiment.evaluations:
-        evaluation_environment(experiment, name).close()
+        closed(evaluation_environment(experiment, name))
 
 
 def default_folder(task: str, experiment: Experiment, root: Path = Path("runs")) -> Path:
@@ -183,8 +185,9 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
         try:
             print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
         except EnvironmentFailedError as error:
-            print(f"kalmanac train: {error}", file=sys.stderr)
-            return 1
+            if options.dry_run:
+                return _refuse(str(error), 1)
+            # the run will tell it, and leave a folder that has the whole story
     if options.dry_run:
         print(f"a dry run: nothing is trained; it would go to {', '.join(map(str, runs))}")
         return 0

@@ -9,7 +9,8 @@ from kalmanac.disk.durable import (
     refuse_link,
     write_whole,
 )
-from kalmanac.disk.lock import FolderInUseError, FolderLock, Owner
+from kalmanac.disk.lock import FolderInUseError, FolderLock
+from kalmanac.disk.owner import Owner
 from kalmanac.disk.signature import sign, signed
 
 __all__ = [

@@ -6,6 +6,7 @@ from kalmanac.experiment.building import (
     check_workers,
     evaluation_environment,
     make_model,
+    most_steps,
     training_environment,
 )
 from kalmanac.experiment.description import AGENTS, Experiment
@@ -43,6 +44,7 @@ __all__ = [
     "evaluation_environment",
     "exit_status",
     "make_model",
+    "most_steps",
     "read_trusted",
     "resume",
     "resume_together",

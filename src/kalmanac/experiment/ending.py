@@ -32,7 +32,7 @@ def tell(
     statuses = []
     for outcome, experiment in zip(outcomes, experiments, strict=True):
         if isinstance(outcome, RunFailedError):
-            print(f"kalmanac {verb}: {outcome}", file=sys.stderr)
+            print(f"kalmanac {verb}: {' '.join(str(outcome).split())}", file=sys.stderr)
             statuses.append(1)
         elif isinstance(outcome, FolderInUseError | FolderTakenError | BadFileError):
             print(f"kalmanac {verb}: {' '.join(str(outcome).split())}", file=sys.stderr)
@@ -59,7 +59,8 @@ def ending(outcome: Outcome, experiment: Experiment) -> str:
         if (found := read_summary(outcome.folder).get(which))
     ]
     label = f" ({experiment.label})" if experiment.label else ""
-    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on])
+    note = [f"note: {outcome.note}"] if outcome.note else []
+    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on, *note])
 
 
 def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:

@@ -63,7 +63,8 @@ class Keeper(Callback):
 
     def on_step(self, model: RecurrentSAC) -> bool:
         """Write where it is time; False ends the training."""
-        self.stopped = self.stop is not None and self.stop()
+        asked = self.stop is not None and self.stop()
+        self.stopped = asked or not self.recorder.whole  # an evaluation has heard it
         due = model.num_timesteps // self.every > self._kept // self.every
         if (due or self.stopped) and model.num_timesteps > self._kept:
             if not self.recorder.sound(model):

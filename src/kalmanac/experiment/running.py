@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
+from kalmanac.disk import FolderLock
 from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
 from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps, expect_marks, read_summary
+from kalmanac.runlog import (
+    LOCK,
+    FolderTakenError,
+    RunFolder,
+    checkpoint_steps,
+    expect_marks,
+    read_summary,
+    refuse_no_run,
+)
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -83,22 +93,52 @@ def resume_together(
     trust: Trust = False, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
-    jobs = [_stopped(Path(folder).absolute(), None, events, trust) for folder in folders]
+    jobs = _all_stopped(folders, events, trust)
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
 
 def _stopped(path: Path, step: int | None, events: bool, trust: Trust) -> Job:
-    """A run that can be gone on with."""
-    experiment = read_trusted(path, trust)
-    steps = checkpoint_steps(path)
-    if read_summary(path).get("status") == "finished":
-        raise ValueError(f"run: got {path}, which is finished, expected one that was stopped")
-    if not steps:
-        raise ValueError(f"run: got {path}, which has no checkpoint, expected one to go on from")
-    checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
-    marks = checkpoint.run["folder"]
-    return experiment, RunFolder(path, experiment.to_data(), events=events, marks=marks), checkpoint
+    """A run that can be gone on with; its folder is locked before anything in it is read."""
+    refuse_no_run(path)
+    lock = FolderLock(path / LOCK)
+    try:
+        lock.take()
+    except OSError as error:
+        told = RunFailedError(f"not resumed: {explain(error)}; {how_to_go_on(path)}")
+        raise told from error
+    try:
+        experiment = read_trusted(path, trust)
+        steps = checkpoint_steps(path)
+        if read_summary(path).get("status") == "finished":
+            raise FolderTakenError(
+                f"run: got {path}, which is finished, expected one that was stopped"
+            )
+        if not steps:
+            raise ValueError(
+                f"run: got {path}, which has no checkpoint, expected one to go on from"
+            )
+        checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
+        marks = checkpoint.run["folder"]
+        data = experiment.to_data()
+        written = RunFolder(path, data, events=events, marks=marks, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+    return experiment, written, checkpoint
+
+
+def _all_stopped(paths: Sequence[AnyPath], events: bool, trust: Trust) -> list[Job]:
+    """Several; where one cannot be gone on with, none stays locked."""
+    jobs: list[Job] = []
+    try:
+        for path in paths:
+            jobs.append(_stopped(Path(path).absolute(), None, events, trust))
+    except BaseException:
+        for _, written, _ in jobs:
+            written.close()
+        raise
+    return jobs
 
 
 def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
@@ -164,6 +204,38 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
     """Run them in lockstep to their ends; NoRoomError where they do not fit into memory."""
     found: dict[int, Outcome | Exception] = {}
     under_way: dict[int, RunUnderWay] = {}
+
+    def end(i: int, error: BaseException | None, interrupted: bool) -> None:
+        try:
+            found[i] = under_way[i].end(error, interrupted=interrupted)
+        except Exception as told:
+            found[i] = told
+
+    try:
+        _begin(jobs, hows, under_way, found)
+        numbers = list(under_way)
+        Lockstep(
+            [one.loop for one in under_way.values()],
+            lambda number, error, interrupted: end(numbers[number], error, interrupted),
+        ).run()
+    except KeyboardInterrupt:  # each run writes that down
+        for i in under_way:
+            if i not in found:
+                end(i, None, interrupted=True)
+        for i, (_, written, checkpoint) in enumerate(jobs):
+            step = 0 if checkpoint is None else checkpoint.step
+            found.setdefault(i, Outcome("interrupted", written.path, step))
+    finally:
+        for _, written, _ in jobs:
+            written.close()
+    return [found[i] for i in range(len(jobs))]
+
+
+def _begin(
+    jobs: Sequence[Job], hows: Sequence[Execution], under_way: dict[int, RunUnderWay],
+    found: dict[int, Outcome | Exception],
+) -> None:  # fmt: skip
+    """Make all ready, into `under_way`; what cannot be is `found`."""
     for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
         try:
             shown = _showing(how, job[0], i, len(jobs))
@@ -173,18 +245,6 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
             raise
         except Exception as error:
             found[i] = error
-    numbers = list(under_way)
-
-    def ended(number: int, error: Exception | None, interrupted: bool) -> None:
-        i = numbers[number]
-        try:
-            found[i] = under_way[i].end(error, interrupted=interrupted)
-        except Exception as told:
-            found[i] = told
-
-    with suppress(KeyboardInterrupt):  # each run has written that down
-        Lockstep([one.loop for one in under_way.values()], ended).run()
-    return [found[i] for i in range(len(jobs))]
 
 
 def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> Execution:
@@ -193,9 +253,11 @@ def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> 
     if progress is None:
         return how
     if runs == 1:
-        return replace(how, told=progress.evaluated)
+        return replace(how, told=progress.evaluated, evaluating=progress.evaluating)
     told = partial(_tell, progress, experiment.seed)
-    return replace(how, progress=progress if number == 0 else None, told=told)
+    evaluating = partial(progress.evaluating, seed=experiment.seed)
+    shown = progress if number == 0 else None
+    return replace(how, progress=shown, told=told, evaluating=evaluating)
 
 
 def _tell(progress: Progress, seed: int, step: int, values: dict[str, float]) -> None:

@@ -45,6 +45,7 @@ EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
     "actor_objective": "value",
     "overlap": False,
     "eval_on_device": False,
+    "eval_max_steps": None,
     "tf32": True,
     "bfloat16_heads": False,
     "graph": True,

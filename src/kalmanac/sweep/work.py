@@ -1,6 +1,5 @@
 """What a worker does with runs, wherever it is: begin, or go on, or nothing; then evaluate."""
 
-import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -189,8 +188,9 @@ def _wait_for(folder: Path) -> None:
     """Until a lost worker's lock is stale; one of another machine is gone with its machine."""
     lock = FolderLock(folder / LOCK)
     give_up = time.monotonic() + PATIENCE
-    while (owner := lock.owner()) is not None and owner.alive and time.monotonic() < give_up:
-        if owner.host != socket.gethostname():
+    while lock.held() and time.monotonic() < give_up:
+        owner = lock.owner()
+        if owner is not None and not owner.here:
             lock.file.unlink(missing_ok=True)
             return
         time.sleep(LOOK)
