@@ -48,8 +48,9 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status; 2 for a call that cannot be understood."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if words else 2

@@ -19,6 +19,7 @@ from kalmanac.experiment import (
     most_steps,
     read_trusted,
 )
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.runlog import MODELS, read_summary
 from kalmanac.sac import RecurrentSAC
@@ -67,10 +68,10 @@ def main(argv: Sequence[str]) -> int:
     except (
         ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, gymnasium.error.Error
     ) as error:  # fmt: skip
-        print(f"kalmanac eval: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac eval: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
     except EnvironmentFailedError as error:
-        print(f"kalmanac eval: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac eval: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 1
     label = f", {experiment.label}" if experiment.label else ""
     print(

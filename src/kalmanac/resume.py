@@ -22,6 +22,7 @@ from kalmanac.experiment import (
     resume_together,
     tell,
 )
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import refuse_in_use, resumable
 
@@ -47,10 +48,10 @@ def main(argv: Sequence[str]) -> int:
     except (
         ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, gymnasium.error.Error
     ) as error:  # fmt: skip
-        print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac resume: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
     except (EnvironmentFailedError, RunFailedError) as error:
-        print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac resume: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 1
     return tell("resume", outcomes, experiments, stop)
 

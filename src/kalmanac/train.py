@@ -35,6 +35,7 @@ from kalmanac.experiment import (
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
@@ -222,5 +223,5 @@ def _help(task: str | None) -> int:
 
 
 def _refuse(text: str, status: int = 2) -> int:
-    print(f"kalmanac train: {' '.join(text.split())}", file=sys.stderr)
+    print(f"kalmanac train: {one_line(text, MESSAGE)}", file=sys.stderr)
     return status

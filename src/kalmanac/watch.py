@@ -17,6 +17,7 @@ from kalmanac.episode_file import read_episode
 from kalmanac.experiment import Experiment, Trust, ask_on_terminal, read_trusted
 from kalmanac.experiment.latent_map import refuse_without_latent_map
 from kalmanac.experiment.playing import file_name, record_episodes
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError
 from kalmanac.runlog import MODELS
 from kalmanac.sac import RecurrentSAC
@@ -159,5 +160,5 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
 
 def _refuse(text: str, status: int) -> int:
-    print(f"kalmanac watch: {' '.join(text.split())}", file=sys.stderr)
+    print(f"kalmanac watch: {one_line(text, MESSAGE)}", file=sys.stderr)
     return status

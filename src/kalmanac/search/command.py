@@ -12,6 +12,7 @@ from typing import Literal
 
 from kalmanac.experiment import CHECKPOINT_EVERY, Experiment, StopSignals, check_device
 from kalmanac.experiment.flags import read_flags, show_help
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.search.space import read_space
 from kalmanac.search.study import Study
 from kalmanac.sweep.board import Board
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _search(task, words)
     except (ValueError, TypeError, ModuleNotFoundError, OSError) as error:
-        print(f"kalmanac search: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac search: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kalmanac.printable import one_line
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.runlog import duration, parts_of_run
 from kalmanac.runs import LONGEST_NAME, Run, read_run, why
 from kalmanac.sweep.record import Entry, Failure, Record
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(f"folder: got {options.folder}, expected one of `kalmanac sweep`")
         found = states(planned, record.failures(), now=time.time())
     except (ValueError, OSError) as error:
-        print(f"kalmanac status: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac status: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
     show(options.folder, found)
     for text in notices:
