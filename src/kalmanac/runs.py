@@ -91,7 +91,7 @@ def find_runs(folder: Path, *, now: float) -> tuple[list[Run], list[tuple[Path, 
         try:
             runs.append(read_run(path, now=now))
         except Exception as error:  # whatever it is, it is this run's alone
-            broken.append((path, why(error)))
+            broken.append((path, why(error, path)))
     runs.sort(key=lambda run: (ORDER.index(run.status), run.task, run.agent, run.seed, run.path))
     return runs, broken
 
@@ -140,10 +140,10 @@ def read_run(path: Path, *, now: float) -> Run:
     )
 
 
-def why(error: Exception) -> str:
-    """In one line, why a run cannot be read."""
+def why(error: Exception, path: Path) -> str:
+    """In one line, why the run in `path` cannot be read."""
     if isinstance(error, OSError | ValueError):
-        return one_line(error)
+        return one_line(str(error).replace(f"{path}{os.sep}", ""))
     what = f"no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
     return one_line(f"not the files of a run ({what})")
 

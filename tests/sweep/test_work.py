@@ -149,3 +149,16 @@ def test_several_go_on_together_even_if_one_cannot(tmp_path, how):
     with pytest.raises(ValueError, match="checkpoint"):
         resume(plan[0].folder)
     assert statuses(do(tuple(plan), how)) == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"status": 7}', '{"step": -1}', "[" * 10**5])
+def test_a_summary_that_cannot_be_read_is_one_run_s_failure(tmp_path, how, text):
+    sound, odd = plan = planned(tmp_path, TINY, dataclasses.replace(TINY, seed=1))
+    run(TINY, sound.folder, events=False, device="cpu")
+    run(odd.experiment, odd.folder, events=False, device="cpu", stop=stop_after(12))
+    (odd.folder / "summary.json").write_text(text)
+    assert [one.done for one in plan] == [True, False]
+    good, bad = do(tuple(plan), how)
+    assert good.status == "finished"
+    assert bad.status == "failed"
+    assert "summary.json: " in bad.error

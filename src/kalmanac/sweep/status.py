@@ -72,7 +72,9 @@ def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
     try:
         run = read_run(entry.folder, now=now)
     except Exception as error:  # whatever it is, it is this run's alone
-        return State(entry, "failed", error=f"its folder cannot be read: {why(error)}")
+        return State(
+            entry, "failed", error=f"its folder cannot be read: {why(error, entry.folder)}"
+        )
     status = "waiting" if run.status == "not begun" else run.status
     if status == "finished" and not all((entry.folder / x).is_file() for x in entry.evaluations):
         status = "to evaluate"

@@ -74,8 +74,11 @@ def do(
             if lost:
                 _wait_for(planned.folder)
             refuse_in_use(planned.folder)
+            read_summary(planned.folder)
         except FolderInUseError as error:
             ended[planned.folder] = Ended(ELSEWHERE, str(error))
+        except (OSError, ValueError) as error:  # of one run: the others go on
+            ended[planned.folder] = _told(error)
     free = [planned for planned in work if planned.folder not in ended and not planned.done]
     if stop():  # while the work waited for its worker
         ended |= {planned.folder: Ended("interrupted") for planned in free}
