@@ -137,7 +137,8 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
 ):
     (tmp_path / "file").write_text("")
     assert call("--episodes 1 --out file") == 1
-    assert capsys.readouterr().err == "kalmanac watch: out: got file: File exists\n"
+    told = f"kalmanac watch: out: got {tmp_path / 'file'}: File exists\n"
+    assert capsys.readouterr().err == told
     for name in [name for name in sys.modules if name.startswith("kalmanac.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

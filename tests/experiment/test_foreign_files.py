@@ -188,13 +188,6 @@ def test_a_copy_of_hard_links_stays_as_it_was(stopped, whole, tmp_path):
     same_bytes(folder, whole)
 
 
-def test_a_planted_partial_file_is_not_written_through(stopped, letter, tmp_path):
-    folder = shutil.copytree(stopped, tmp_path / "run")
-    for name in ("summary.json", "last.safetensors", "best.safetensors"):
-        (folder / f".{name}.{os.getpid()}.partial").symlink_to(letter)
-    assert resume(folder, events=False).status == "finished"
-
-
 class Wanders(Counts):
     """Changes the working directory with every step, as some simulators do."""
 

@@ -207,7 +207,10 @@ def test_a_terminal_is_asked(answer, runs, own, tmp_path, monkeypatch):
     assert (folder / SIGNATURE).exists() is runs
 
 
-@pytest.mark.parametrize("name", ["best-arm", "dmc/walker-run", "CartPole-v1", "Hopper-v2", "Oops"])
+@pytest.mark.parametrize(
+    "name",
+    ["best-arm", "dmc/walker-run", "CartPole-v1", "Hopper-v2", "kalmanac/BestArm-v0", "Oops"],
+)
 def test_names_that_are_nobody_elses_code(name):
     assert foreign_code(name) is None
 

@@ -21,6 +21,7 @@ from kalmanac.rollout.vectors import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
 from kalmanac.sac.loop import TrainingLoop
+from kalmanac.sac.model_check import check_learnt, check_model, config_of, reading
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
@@ -283,11 +284,17 @@ class RecurrentSAC:
         cls, path: str | os.PathLike[str], env: Environment | None = None, *,
         device: str | torch.device = "auto",
     ) -> "RecurrentSAC":  # fmt: skip
-        """The model in a file. It predicts as it is; to go on learning it needs an `env`."""
+        """The model in a file. It predicts as it is; to go on learning it needs an `env`.
+
+        A file that is damaged, or that asks for more than it holds, is a `BadFileError`.
+        """
         document = read_model(path)
-        model = cls(**document["config"], device=device)
-        model._build(Problem.from_json(document["spaces"]))
-        model._load_document(document)
+        device = choose_device(device)
+        torch.Generator(device)  # a device that is not there is no fault of the file
+        with reading(path):
+            model = cls(**config_of(document), device=device)
+            model._build(check_model(document, model.agent_settings))
+            model._load_document(document)
         if env is not None:
             model.set_env(env)
         return model
@@ -307,6 +314,8 @@ class RecurrentSAC:
 
     def _load_document(self, document: dict[str, Any]) -> None:
         self._policy_alone = document["learner"] is None
+        own = self.learner.actor if self._policy_alone else self.learner
+        check_learnt(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
         if self._policy_alone:
             self.learner.actor.load_state_dict(document["policy"])
         else:
