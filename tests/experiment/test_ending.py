@@ -200,6 +200,20 @@ def test_an_error_of_two_lines_is_told_in_one_and_kept_in_full(tmp_path, capsys)
     assert said.count("\n") == 1
 
 
+def test_an_environment_that_fails_in_kalmanac_eval_is_one_line(tmp_path, capsys, monkeypatch):
+    sound = exiting("raise").changed({"env_settings": {"at": 10**9}, "total_steps": 16})
+    run(sound, tmp_path, events=False)
+
+    def step(self, action):
+        raise ZeroDivisionError("the motor\nburnt out")
+
+    monkeypatch.setattr("tests.experiment.failing.Failing.step", step)
+    assert main(["eval", str(tmp_path), "--device", "cpu"]) == 1
+    said = capsys.readouterr()
+    assert "raised ZeroDivisionError: the motor burnt out (" in said.err
+    assert (said.err.count("\n"), said.out) == (1, "")
+
+
 def test_a_best_model_that_is_gone_is_told_and_found_anew(tmp_path):
     folder, lines = tmp_path / "run", io.StringIO()
     evaluated = lambda: folder.exists() and "best" in read_summary(folder)  # noqa: E731
