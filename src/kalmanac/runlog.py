@@ -33,7 +33,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from kalmanac import __version__
 from kalmanac.disk import (
@@ -77,6 +77,7 @@ _PARTIAL = re.compile(
 )
 
 Row = dict[str, float | int | None]
+Overwrite = bool | Literal["unfinished"]
 LONGEST_ROW = 65_536  # bytes, of timing.jsonl
 
 
@@ -93,8 +94,9 @@ class RunFolder:
     Args:
         path: the folder; made where it is missing. While it is written, it holds a lock.
         experiment: what is run, as plain data.
-        overwrite: start over where the folder holds this very experiment. Another one's folder
-            is refused in any case, and so is one that is no run but holds files named as ours.
+        overwrite: start over where the folder holds this very experiment; "unfinished": unless it
+            is finished. Another one's folder is refused in any case, and so is one that is no run
+            but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
         marks: go on with the run in this folder, cut back to where `marks` was called.
         lock: of the folder, taken already, so that what was read there is still so; it is
@@ -106,7 +108,7 @@ class RunFolder:
         path: str | os.PathLike[str],
         experiment: Mapping[str, Any],
         *,
-        overwrite: bool = False,
+        overwrite: Overwrite = False,
         events: bool = True,
         marks: Mapping[str, Any] | None = None,
         lock: FolderLock | None = None,
@@ -265,13 +267,13 @@ def provenance() -> dict[str, str]:
     }
 
 
-def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
+def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: Overwrite) -> None:
     """Raise `FolderTakenError` unless a run of `experiment` may be written to `path`."""
     _refuse_other(path, experiment, overwrite=overwrite)
     refuse_in_use(path)
 
 
-def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
+def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overwrite) -> None:
     """The same, whoever writes there."""
     if path.exists() and not path.is_dir():
         raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
@@ -287,8 +289,9 @@ def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: bool)
         raise FolderTakenError(
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
-    if not overwrite:
-        found, step = read_summary(path), resumable(path)
+    found = read_summary(path)
+    if not overwrite or (overwrite == "unfinished" and found.get("status") == "finished"):
+        step = resumable(path)
         again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
@@ -62,6 +63,19 @@ class Endless(Counts):
             os.kill(os.getpid(), signal.SIGTERM)
         observation, *rest = super().step(action)
         return np.minimum(observation, 9), *rest
+
+
+class Gated(Counts):
+    """Takes no step before a file is there."""
+
+    def __init__(self, gate):
+        super().__init__()
+        self.gate = Path(gate)
+
+    def step(self, action):
+        while not self.gate.exists():
+            time.sleep(0.01)
+        return super().step(action)
 
 
 class Uncloseable(Counts):

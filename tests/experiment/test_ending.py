@@ -200,9 +200,24 @@ def test_an_error_of_two_lines_is_told_in_one_and_kept_in_full(tmp_path, capsys)
     assert said.count("\n") == 1
 
 
+def test_an_environment_that_fails_in_kalmanac_eval_is_one_line(tmp_path, capsys, monkeypatch):
+    sound = exiting("raise").changed({"env_settings": {"at": 10**9}, "total_steps": 16})
+    run(sound, tmp_path, events=False)
+
+    def step(self, action):
+        raise ZeroDivisionError("the motor\nburnt out")
+
+    monkeypatch.setattr("tests.experiment.failing.Failing.step", step)
+    assert main(["eval", str(tmp_path), "--device", "cpu"]) == 1
+    said = capsys.readouterr()
+    assert "raised ZeroDivisionError: the motor burnt out (" in said.err
+    assert (said.err.count("\n"), said.out) == (1, "")
+
+
 def test_a_best_model_that_is_gone_is_told_and_found_anew(tmp_path):
     folder, lines = tmp_path / "run", io.StringIO()
-    run(TINY, folder, events=False, checkpoint_every=20, stop=after(60))
+    evaluated = lambda: folder.exists() and "best" in read_summary(folder)  # noqa: E731
+    run(TINY, folder, events=False, checkpoint_every=20, stop=evaluated)
     assert read_summary(folder)["best"]["step"] == 40
     (folder / MODELS["best"]).unlink()
     assert resume(folder, events=False, progress=Progress(96, lines)).status == "finished"

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kalmanac.disk import FolderLock
-from kalmanac.experiment import resume, run
+from kalmanac.experiment import resume, resume_together, run
 from kalmanac.experiment.afterwards import ExampleEpisodes
 from kalmanac.runlog import LOCK, checkpoint_file, checkpoint_steps, read_summary
 from kalmanac.sweep.work import ELSEWHERE, How, do
@@ -129,6 +129,24 @@ def test_a_folder_that_another_process_writes_in_is_left_to_it(tmp_path, how):
     assert ended.status == ELSEWHERE
     assert "is writing" in ended.error
     assert list(one.folder.iterdir()) == []
+
+
+def test_a_run_that_somebody_else_has_finished_meanwhile_is_left_as_it_is(
+    tmp_path, how, monkeypatch
+):
+    plan = planned(tmp_path, *(dataclasses.replace(TINY, seed=seed) for seed in range(2)))
+    for one in plan:
+        run(one.experiment, one.folder, events=False, device="cpu", stop=stop_after(12))
+    finished = []
+
+    def late(folders, **execution):
+        assert resume(folders[0], events=False).status == "finished"
+        finished.append((folders[0] / "summary.json").stat().st_mtime_ns)
+        return resume_together(folders, **execution)
+
+    monkeypatch.setattr("kalmanac.sweep.work.resume_together", late)
+    assert statuses(do(tuple(plan), how)) == [ELSEWHERE, "finished"]
+    assert [(plan[0].folder / "summary.json").stat().st_mtime_ns] == finished
 
 
 def test_the_lock_of_a_lost_machine_is_taken_over(tmp_path, how):

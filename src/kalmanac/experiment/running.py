@@ -22,6 +22,7 @@ from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
 from kalmanac.runlog import (
     LOCK,
     FolderTakenError,
+    Overwrite,
     RunFolder,
     checkpoint_steps,
     expect_marks,
@@ -36,7 +37,7 @@ Job = tuple[Experiment, RunFolder, Checkpoint | None]
 
 
 def run(
-    experiment: Experiment, folder: AnyPath, *, overwrite: bool = False, events: bool = True,
+    experiment: Experiment, folder: AnyPath, *, overwrite: Overwrite = False, events: bool = True,
     **execution: Any,
 ) -> Outcome:  # fmt: skip
     """Train, evaluate, record and keep. A run that Ctrl-C ends leaves its last model too.
@@ -45,7 +46,8 @@ def run(
     run from outside is a `RunFailedError` that names the cause and the last good checkpoint.
 
     Args:
-        folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
+        folder: must not hold a run, or, with `overwrite`, only one of the same experiment; with
+            "unfinished", only one that is not finished.
         events: also write TensorBoard events.
         execution: device, progress, checkpoint_every, stop, workers …: see `Execution`.
     """
@@ -54,7 +56,7 @@ def run(
 
 
 def run_together(
-    experiments: Sequence[Experiment], folders: Sequence[AnyPath], *, overwrite: bool = False,
+    experiments: Sequence[Experiment], folders: Sequence[AnyPath], *, overwrite: Overwrite = False,
     events: bool = True, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Several runs in lockstep, each as `run` would do it alone; on a GPU they share its time.

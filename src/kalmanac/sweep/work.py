@@ -24,7 +24,6 @@ from kalmanac.runlog import (
     LOCK,
     FolderTakenError,
     checkpoint_steps,
-    is_run,
     read_summary,
     refuse_in_use,
 )
@@ -117,11 +116,10 @@ Found = Sequence[Outcome | Exception]
 def _begin(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
     """From the first step; a folder without a checkpoint is started over."""
     execution = _execution(how, stop) | {"checkpoint_every": how.checkpoint_every}
-    overwrite = any(is_run(planned.folder) for planned in some)
     experiments = [planned.experiment for planned in some]
     folders = [planned.folder for planned in some]
     return _caught(
-        len(some), lambda: run_together(experiments, folders, overwrite=overwrite, **execution)
+        len(some), lambda: run_together(experiments, folders, overwrite="unfinished", **execution)
     )
 
 
@@ -146,7 +144,7 @@ def _resumed_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Fou
         except BadFileError:
             continue
     begun = run(
-        planned.experiment, planned.folder, overwrite=True,
+        planned.experiment, planned.folder, overwrite="unfinished",
         checkpoint_every=how.checkpoint_every, **execution,
     )  # fmt: skip
     return [begun]
