@@ -17,6 +17,7 @@ DEEPEST = 50  # lists and objects inside one another
 MOST_DIGITS = 300  # of a whole number,
 MOST = 2**63 - 1  # and the largest where it counts something
 
+NUMBERS = (int, float)
 KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false",
          type(None): "null"}  # fmt: skip
 
@@ -63,7 +64,7 @@ def parse_object(content: bytes) -> dict[str, Any]:
 
 def expect_number(name: str, value: Any) -> None:
     """ValueError unless a value from a file is a number."""
-    if type(value) not in (int, float):
+    if type(value) not in NUMBERS:
         raise ValueError(f"{name}: got {one_line(repr(value), 60)}, expected a number")
 
 
@@ -77,7 +78,7 @@ def expect_whole(name: str, value: Any, least: int = 0) -> None:
 def expect_numbers(values: Mapping[str, Any], where: str = "") -> None:
     """ValueError unless all values are numbers, or null in place of one that is not finite."""
     for key, value in values.items():
-        if value is not None:
+        if value is not None and type(value) not in NUMBERS:
             expect_number(f"{where}{one_line(key, 60)}", value)
 
 
