@@ -1,5 +1,6 @@
 """What this user wrote on this machine: a secret of mode 600, made once, and never in the way."""
 
+import os
 import stat
 import threading
 
@@ -80,3 +81,11 @@ def test_a_relative_directory_is_ignored_as_the_standard_says(tmp_path, monkeypa
     monkeypatch.setenv("XDG_CONFIG_HOME", "config")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert secret_file() == tmp_path / ".config" / "kalmanac" / "secret"
+
+
+def test_another_users_secret_is_left_to_them(monkeypatch):
+    sign(b"text")
+    before = secret_file().read_bytes()
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # as with sudo in somebody's home
+    assert sign(b"text") is None
+    assert secret_file().read_bytes() == before

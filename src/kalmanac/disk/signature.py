@@ -62,6 +62,8 @@ def _make() -> bytes:
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         if (found := _read()) is None:
+            if target.exists() and target.stat().st_uid != os.getuid():
+                raise PermissionError(f"{target}: got a file of another user")  # and theirs to keep
             found = secrets.token_bytes(BYTES)
             write_whole(target, found, mode=0o600)
     finally:

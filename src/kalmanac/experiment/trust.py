@@ -83,4 +83,8 @@ def ask_on_terminal(told: str) -> bool:
         return False
     print(f"{told}.\nThat code can do all that you can do. Run it? [y/N] ", end="", file=sys.stderr)
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return False
