@@ -335,4 +335,6 @@ def test_eval_without_a_model_says_so(trained, tmp_path, capsys):
 def test_an_environment_that_cannot_be_built_is_one_line(capsys):
     assert call("train tests.test_train:broken --dry-run") == 1
     told = "the environment could not be built: RuntimeError: no motor and no sensor"
-    assert capsys.readouterr().err == f"kalmanac train: {told}\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"kalmanac train: {told} (")
+    assert said.endswith(f"test_train.py, line {broken.__code__.co_firstlineno + 1})\n")
