@@ -22,7 +22,7 @@ GOOD = "a-sound-run"
 def sound(tmp_path_factory):
     """A stopped run with an evaluation, models and checkpoints; and a finished one of its own."""
     folder = tmp_path_factory.mktemp("sound")
-    stopped = run(TINY, folder / "stopped", events=False, checkpoint_every=20, stop=after(15))
+    stopped = run(TINY, folder / "stopped", events=False, checkpoint_every=20, stop=after(17))
     assert stopped.status == "interrupted"
     assert run(TINY.changed({"seed": 7}), folder / GOOD, events=False).status == "finished"
     return folder

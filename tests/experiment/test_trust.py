@@ -34,7 +34,7 @@ DRIFTING = TINY.changed(
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own") / "run"
-    run(TINY, folder, events=False, device="cpu", checkpoint_every=20, stop=after(15))
+    run(TINY, folder, events=False, device="cpu", checkpoint_every=20, stop=after(17))
     return folder
 
 
@@ -42,7 +42,7 @@ def stopped(tmp_path_factory):
 def own(tmp_path_factory):
     """A run of this user with an environment of a module."""
     folder = tmp_path_factory.mktemp("own") / "drifting"
-    run(DRIFTING, folder, events=False, device="cpu", checkpoint_every=20, stop=after(15))
+    run(DRIFTING, folder, events=False, device="cpu", checkpoint_every=20, stop=after(30))
     return folder
 
 

@@ -45,8 +45,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         notices: list[str] = []
         planned = record.read_plan(notices)
-        if not planned and not notices:
-            raise ValueError(f"folder: got {options.folder}, expected one of `kalmanac sweep`")
+        if not planned:
+            what = "; ".join(["one of `kalmanac sweep`", *notices[:1]])
+            raise ValueError(f"folder: got {options.folder}, expected {what}")
         found = states(planned, record.failures(), now=time.time())
     except (ValueError, OSError) as error:
         print(f"kalmanac status: {one_line(error, MESSAGE)}", file=sys.stderr)
