@@ -102,8 +102,9 @@ def put(part, value, name=None):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
     ("part", "which", "name"),
-    [("learner", "whole", None), ("policy", "alone", None), ("learner", "whole", "adam.square"),
-     ("learner", "whole", "log_alpha"), ("normaliser", "whole", "mean")],
+    [("learner", "whole", None), ("policy", "alone", None),
+     ("learner", "whole", "target.head.biases.0"), ("learner", "whole", "log_alpha"),
+     ("normaliser", "whole", "mean")],
 )  # fmt: skip
 def test_weights_that_are_not_finite_are_refused(value, part, which, name, crafted):
     refused(crafted(put(part, value, name), which), "finite")
