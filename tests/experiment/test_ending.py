@@ -78,6 +78,15 @@ def test_the_verb_says_so_and_its_status_is_not_0(tmp_path, capsys):
     assert said.count("\n") == 1
 
 
+def test_a_module_that_leaves_python_is_no_environment(tmp_path, capsys, monkeypatch):
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["train", "leaving:Env", "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert f"'leaving:Env', which raised SystemExit ({tmp_path}/leaving.py, line 3)" in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("how", ["raise", "exit", "cancel"])
 def test_one_seed_s_environment_ends_that_seed_alone(how, tmp_path):
     sound, leaving = exiting(how).changed({"env_settings": {"at": 10**9}}), exiting(how)

@@ -25,7 +25,12 @@ MOST_EVALUATED_AT_ONCE = 128
 
 def check_environment(experiment: Experiment) -> EnvironmentSpec:
     """The environment's row; ValueError with the nearest right name for what it does not know."""
-    spec = environment(experiment.env)
+    try:
+        spec = environment(experiment.env)
+    except SystemExit as error:  # a module that leaves Python when it is imported
+        raise ValueError(
+            f"env: got {experiment.env!r}, which raised {words(error)}, expected an environment"
+        ) from error
     if spec.settings is not None:
         for name in experiment.env_settings:
             expect_known("env_settings", name, spec.settings)
