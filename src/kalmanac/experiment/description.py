@@ -140,6 +140,8 @@ class Experiment:
     """Environment steps between evaluations."""
     eval_episodes: int = 16
     """Episodes of an evaluation, in each of its environments."""
+    eval_max_steps: int | None = None
+    """Steps after which an evaluation's episode is cut; None: its horizon, if known, or 100,000."""
     evaluations: tuple[str, ...] = ("in",)
     """Where to evaluate: "in" is the training environment; the first one decides the best model."""
     eval_on_device: bool = False
@@ -158,6 +160,8 @@ class Experiment:
         for name in ("total_steps", "num_envs", "eval_every", "eval_episodes", "log_every"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: got {value}, expected at least 1")
+        if self.eval_max_steps is not None and self.eval_max_steps < 1:
+            raise ValueError(f"eval_max_steps: got {self.eval_max_steps}, expected at least 1")
         if self.seed < 0:
             raise ValueError(f"seed: got {self.seed}, expected at least 0")
         if len(self.log_std_range) != 2:

@@ -22,6 +22,7 @@ from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
 from kalmanac.sac.loaded_settings import changed_config, with_temperature
 from kalmanac.sac.loop import TrainingLoop
+from kalmanac.sac.model_check import check_learnt, check_model, config_of, reading
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
@@ -310,16 +311,26 @@ class RecurrentSAC:
     ) -> "RecurrentSAC":  # fmt: skip
         """The model in a file. It predicts as it is; to go on learning it needs an `env`.
 
+        A file that is damaged, or that asks for more than it holds, is a `BadFileError`.
+
         Args:
             changes: settings other than the saved ones, such as `learning_rate`, `update_to_data`
                 or `ent_coef`; those that decide its networks are refused.
         """
         document = read_model(path)
-        model = cls(**changed_config(document["config"], changes), device=device)
-        model._build(Problem.from_json(document["spaces"]))
-        if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
-            document["learner"] = with_temperature(document["learner"], model.learner, changes)
-        model._load_document(document)
+        device = choose_device(device)
+        torch.Generator(device)  # a device that is not there is no fault of the file
+        with reading(path):
+            config = config_of(document)
+            model = cls(**config, device=device)
+            problem = check_model(document, model.agent_settings)
+        if changes:
+            model = cls(**changed_config(config, changes), device=device)
+        with reading(path):
+            model._build(problem)
+            if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
+                document["learner"] = with_temperature(document["learner"], model.learner, changes)
+            model._load_document(document)
         if env is not None:
             model.set_env(env)
         return model
@@ -339,6 +350,8 @@ class RecurrentSAC:
 
     def _load_document(self, document: dict[str, Any]) -> None:
         self._policy_alone = document["learner"] is None
+        own = self.learner.actor if self._policy_alone else self.learner
+        check_learnt(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
         if self._policy_alone:
             self.learner.load_actor(document["policy"])
         else:
