@@ -57,7 +57,7 @@ NUMBERS = ("1" + "0" * 30, "-1", "0", "1e999", '"x"', "null", "[]")
     [
         *("", "no json", "[]", "7", '{"pid": 1}', "[" * 4000),
         *(
-            f'{{"pid": {number}, "started": 1, "host": "{socket.gethostname()}"}}'
+            f'{{"pid": {number}, "started": 0, "host": "{socket.gethostname()}"}}'
             for number in NUMBERS
         ),
     ],
