@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from kalmanac.agent.settings import ActorObjective, AgentSettings
 from kalmanac.encoders import ENCODERS, encoder_settings
 from kalmanac.envs.corruption import Corruption
+from kalmanac.older_runs import EARLIER
 from kalmanac.sac.settings import Drawing, TrainingSettings
 
 # name → fields; every encoder is an agent too
@@ -219,10 +220,13 @@ class Experiment:
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> "Experiment":
-        """The experiment that `to_data` was called on; names that are missing take the default."""
+        """The experiment that `to_data` was called on.
+
+        Names that are missing have what runs did before there were such settings, else the default.
+        """
         for name in data:
             expect_known("setting", name, _NAMES)
-        return Experiment(**data)
+        return Experiment(**{**EARLIER, **data})
 
     @staticmethod
     def from_json(text: str) -> "Experiment":

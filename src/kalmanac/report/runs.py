@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kalmanac.json_file import expect_whole
+from kalmanac.older_runs import EARLIER
 from kalmanac.printable import one_line
 from kalmanac.runlog import (
     EXPERIMENT,
@@ -30,30 +31,6 @@ Floats = NDArray[np.float64]
 NEEDED = {"env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict}
 COUNTS = {"seed": 0, "total_steps": 1, "eval_every": 1}  # whole numbers, of at least so much
 IF_SAID = {"label": str, "privileged": bool}
-# Settings that change a run's task, each with the value that changes nothing.
-NEUTRAL: Mapping[str, Any] = {
-    "noise": 0.0,
-    "action_noise": 0.0,
-    "dropout": 0.0,
-    "dropout_burst": None,
-    "dropout_told": True,
-    "delay": 0,
-    "frame_repeat": 1,
-}
-EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
-    **NEUTRAL,
-    "actor_objective": "value",
-    "adam_betas": [0.9, 0.999],
-    "entropy_in_target": True,
-    "average_policy": False,
-    "bootstrap_truncated": True,
-    "overlap": False,
-    "eval_on_device": False,
-    "eval_max_steps": None,
-    "tf32": True,
-    "bfloat16_heads": False,
-    "graph": True,
-}
 SHOWN_AT_MOST = 5  # names of files that belong to no run, or of settings
 MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
 LONGEST_NAME = 4096  # characters of a path

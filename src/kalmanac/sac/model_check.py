@@ -17,6 +17,7 @@ from kalmanac.agent import AgentSettings
 from kalmanac.agent.shapes import Expected
 from kalmanac.checkpoint import BadFileError
 from kalmanac.encoders import encoder_settings
+from kalmanac.older_runs import EARLIER
 from kalmanac.replay import Sizes
 from kalmanac.sac.problem import Problem
 from kalmanac.sac.settings import TrainingSettings
@@ -48,8 +49,12 @@ def reading(source: object) -> Iterator[None]:
 
 
 def config_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that a model was made with; ValueError for names that are no settings."""
-    config = dict(document["config"])
+    """The arguments that a model was made with; ValueError for names that are no settings.
+
+    One of an older version does what agents did then.
+    """
+    config = {name: value for name, value in EARLIER.items() if name in CONFIG}
+    config |= document["config"]
     if unknown := set(config) - CONFIG:
         raise ValueError(f"config: got {', '.join(sorted(map(str, unknown)))}, expected settings")
     return config
