@@ -103,7 +103,7 @@ def test_what_is_made_has_to_be_an_environment():
 def test_a_module_that_cannot_be_imported_is_one_error(line, tmp_path, monkeypatch):
     (tmp_path / "unimportable.py").write_text(line)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="env: got 'unimportable:Env', expected a module to"):
+    with pytest.raises(ValueError, match="env: got 'unimportable:Env', which raised .*, expected a module to"):
         environment("unimportable:Env")
 
 

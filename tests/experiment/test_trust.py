@@ -263,7 +263,7 @@ def test_the_files_of_folders_become_experiments_in_one_place():
         for path in package.glob("**/*.py")
         if re.search(r"Experiment\.from_(data|json)\(", path.read_text())
     }
-    compares = {"experiment/running.py", "sweep/plan.py"}  # and no more
+    compares = {"experiment/extending.py", "sweep/plan.py"}  # and no more
     assert found == {"experiment/description.py", "experiment/trust.py", *compares}
 
 

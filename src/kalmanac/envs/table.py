@@ -24,6 +24,7 @@ from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.raised import words
 from kalmanac.envs.track import Track
 from kalmanac.envs.workers import TIMEOUT, Workers
 
@@ -129,7 +130,7 @@ def environment(name: str) -> EnvironmentSpec:
             raise ValueError(f"env: got {name!r}, expected a module to import: {error}") from None
         except (Exception, SystemExit) as error:  # of code that is not ours
             raise ValueError(
-                f"env: got {name!r}, expected a module to import: {type(error).__name__}: {error}"
+                f"env: got {name!r}, which raised {words(error)}, expected a module to import"
             ) from error
         if isinstance(found, EnvironmentSpec):
             return found
