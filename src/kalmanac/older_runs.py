@@ -23,6 +23,7 @@ EARLIER: Mapping[str, Any] = {  # as JSON has it
     "entropy_in_target": True,
     "average_policy": False,
     "bootstrap_truncated": True,
+    "normalize_rewards": False,
     "overlap": False,
     "eval_on_device": False,
     "eval_max_steps": None,

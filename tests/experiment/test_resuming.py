@@ -21,7 +21,9 @@ GRU = {"encoder": "gru", "encoder_settings": {"d_state": 4}}
 KINDS = {
     "discrete": DISCRETE,
     "continuous": CONTINUOUS,
-    "gru": CONTINUOUS.changed(GRU | {"normalize_observations": True, "drawing": "transitions"}),
+    "gru": CONTINUOUS.changed(
+        GRU | {"normalize_observations": True, "normalize_rewards": True, "drawing": "transitions"}
+    ),
     "bounded": DISCRETE.changed({"buffer_size": 30, "encoder": "memoryless", "burn_in": 2}),
     "overlap": CONTINUOUS.changed({"overlap": True, "normalize_observations": True}),
     "oracle": DISCRETE.changed({"encoder": "oracle"}),
@@ -35,7 +37,10 @@ KINDS = {
             "normalize_observations": True,
         }
     ),
-    "mamba": DISCRETE.changed({"encoder": "mamba", "true_previous_action": True}),
+    "mamba, as before": DISCRETE.changed(
+        {"encoder": "mamba", "true_previous_action": False, "average_policy": False}
+        | {"actor_objective": "value", "entropy_in_target": False, "adam_betas": (0.8, 0.99)}
+    ),
     "bad sensors": CONTINUOUS.changed(
         {"env": "popgym/NoisyPositionOnlyPendulumHard", "noise": 0.1, "action_noise": 0.1}
         | {"dropout": 0.2, "dropout_burst": 3.0, "delay": 1, "frame_repeat": 2}

@@ -109,6 +109,8 @@ class Experiment:
     """The critic sees the true state beside the observation."""
     normalize_observations: bool = False
     """Observations are shifted and scaled by running statistics."""
+    normalize_rewards: bool = False
+    """Updates see rewards divided by the standard deviation of discounted returns."""
 
     batch_size: int = 32
     """Windows in a batch."""

@@ -102,6 +102,11 @@ def check_learnt(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
                 raise ValueError(f"{name}: got {state[name]}, expected finite numbers")
         if not 0 < state["clip"] < math.inf:
             raise ValueError(f"clip: got {state['clip']!r}, expected a positive number")
+    if (scale := document.get("return_scale")) is not None:
+        counts["count"] = scale["count"]
+        for name in ("mean", "squares", "running"):
+            if not torch.as_tensor(scale[name]).isfinite().all() or scale["squares"] < 0:
+                raise ValueError(f"{name}: got {scale[name]}, expected finite numbers")
     for name, number in counts.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")
