@@ -103,7 +103,8 @@ def test_what_is_made_has_to_be_an_environment():
 def test_a_module_that_cannot_be_imported_is_one_error(line, tmp_path, monkeypatch):
     (tmp_path / "unimportable.py").write_text(line)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="env: got 'unimportable:Env', which raised .*, expected a module to"):
+    told = "env: got 'unimportable:Env', which raised (.+), expected a module to import"
+    with pytest.raises(ValueError, match=told):
         environment("unimportable:Env")
 
 
