@@ -22,7 +22,8 @@ def on_record(script: str, words: Sequence[str]) -> dict[str, Any]:
 
 def command_on_record(script: str, words: Sequence[str]) -> str:
     """The command that made a result, without the folders of the machine that ran it."""
-    return shlex.join(["python", script, *(Path(w).name if "/" in w else w for w in words)])
+    told = (Path(word).name if Path(word).is_absolute() else word for word in words)
+    return shlex.join(["python", script, *told])
 
 
 def save(document: Mapping[str, Any], out: Path) -> None:

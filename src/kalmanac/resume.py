@@ -1,4 +1,4 @@
-"""`kalmanac resume RUN …`: go on with runs that were stopped, from their last checkpoints."""
+"""`kalmanac resume RUN …`: go on with runs from their last checkpoints, to another end if asked."""
 
 import argparse
 import sys
@@ -19,9 +19,10 @@ from kalmanac.experiment import (
     resume,
     resume_together,
     tell,
+    way_on,
 )
 from kalmanac.rollout import EnvironmentFailedError
-from kalmanac.runlog import read_experiment, refuse_in_use, resumable
+from kalmanac.runlog import read_experiment, refuse_in_use
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(
                 f"checkpoint_every: got {options.checkpoint_every}, expected at least 1"
             )
-        experiments = [_look(folder, options.step) for folder in options.run]
+        experiments = [_look(folder, options.step, options.steps) for folder in options.run]
         with StopSignals() as stop:
             outcomes = _go_on(options, experiments[0].total_steps, stop)
     except (
@@ -51,14 +52,13 @@ def main(argv: Sequence[str]) -> int:
     return tell("resume", outcomes, experiments, stop)
 
 
-def _look(folder: Path, step: int | None) -> Experiment:
+def _look(folder: Path, step: int | None, total_steps: int | None) -> Experiment:
     """The run's experiment, if it can be gone on with here."""
     experiment = Experiment.from_data(read_experiment(folder))
     check_environment(experiment)
     refuse_in_use(folder)
-    step = resumable(folder) if step is None else step
-    if step is not None:
-        print(f"{folder}: from step {step:,} of {experiment.total_steps:,}", flush=True)
+    experiment, step = way_on(folder, experiment, step, total_steps)
+    print(f"{folder}: from step {step:,} of {experiment.total_steps:,}", flush=True)
     return experiment
 
 
@@ -69,7 +69,9 @@ def _go_on(
         "device": options.device,
         "progress": Progress(total) if options.progress else None,
         "events": options.tensorboard,
+        "total_steps": options.steps,
         "checkpoint_every": options.checkpoint_every,
+        "keep_checkpoint": options.keep_checkpoint,
         "stop": stop,
         "workers": options.workers,
         "worker_timeout": options.worker_timeout,
@@ -85,18 +87,26 @@ def _go_on(
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="kalmanac resume",
-        description="Go on with a run that was stopped, however it was. On the CPU, the rest is "
-        "the same as if it had never stopped.",
+        description="Go on with a run that was stopped, however it was, or extend one that is "
+        "finished. On the CPU, the rest is the same as if it had never stopped.",
     )
     parser.add_argument(
         "run", type=Path, metavar="RUN", nargs="+",
         help="a folder that `train` has left; several go on together",
     )  # fmt: skip
     parser.add_argument("--step", type=int, help="an earlier checkpoint than the newest")
+    parser.add_argument(
+        "--steps", type=int, metavar="N",
+        help="another end for the run, in environment steps from its beginning",
+    )  # fmt: skip
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
         "--checkpoint-every", type=int, metavar="STEPS",
         help="environment steps between checkpoints; default: as before",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-keep-checkpoint", dest="keep_checkpoint", action="store_false",
+        help="a finished run keeps none, and cannot be extended",
     )  # fmt: skip
     parser.add_argument(
         "--workers", type=lambda word: word if word == "auto" else int(word), default=0,

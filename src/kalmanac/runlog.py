@@ -9,7 +9,8 @@
     last.safetensors    the model at the last evaluation, or where the run ended
     events/             the same numbers for TensorBoard, unless switched off
     checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
-                        two of them, until the run is finished, and the replay's segments
+                        two of them, and the replay's segments; of a finished run the last
+                        one, from which it can be extended, unless it was not to be kept
     failure.txt         what was raised, in full, where something outside stopped the run
     lock.json           which process writes here, while one does
     evaluations/        what a trained agent did afterwards, for reports to draw:
@@ -122,7 +123,7 @@ class RunFolder:
         write_whole(self.path / FAILURE, text.encode())
 
     def forget_checkpoints(self) -> None:
-        """A run that is finished needs none."""
+        """A run that starts over, or is not to be extended, needs none."""
         for file in (self.path / CHECKPOINTS).glob("*"):
             if file.suffix in (".safetensors", ".segment"):
                 file.unlink()
@@ -180,6 +181,10 @@ class RunFolder:
             self._files[name] = (self.path / name).open("a", encoding="utf-8")
         self._summary = dict(marks["summary"])
         self.summarize(status="running")
+        if read_experiment(self.path).get("total_steps") != self._experiment.get("total_steps"):
+            # after the summary: no folder says that it has finished what it has not
+            self._write_json(EXPERIMENT, self._experiment)
+            self._forget_evaluations()
 
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
         row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
@@ -200,12 +205,17 @@ class RunFolder:
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
-        for name in (METRICS, TIMING, SUMMARY, *MODELS.values(), HEATMAP):
+        for name in (METRICS, TIMING, SUMMARY, *MODELS.values()):
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
             file.unlink()
         self.forget_checkpoints()
-        for file in (self.path / EVALUATIONS).glob("*.npz"):  # of an agent that is no more
+        self._forget_evaluations()
+
+    def _forget_evaluations(self) -> None:
+        """Those of an agent that is no more, or is not the last one any more."""
+        (self.path / HEATMAP).unlink(missing_ok=True)
+        for file in (self.path / EVALUATIONS).glob("*.npz"):
             file.unlink()
 
 

@@ -64,6 +64,8 @@ class Options:
     """Show how the run gets on."""
     checkpoint_every: int = CHECKPOINT_EVERY
     """Environment steps between checkpoints, from which `kalmanac resume` goes on."""
+    keep_checkpoint: bool = True
+    """A finished run keeps its last one, from which `kalmanac resume RUN --steps N` extends it."""
     seeds: int = 1
     """Runs with so many seeds at once, from --seed on, each in a folder of its own."""
     dry_run: bool = False
@@ -183,6 +185,7 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             overwrite=options.overwrite,
             events=options.tensorboard,
             checkpoint_every=options.checkpoint_every,
+            keep_checkpoint=options.keep_checkpoint,
             stop=stop,
             workers=options.workers,
             worker_timeout=options.worker_timeout,

@@ -14,6 +14,10 @@ from tests.agent.cases import DISCRETE, batch, learner
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 GAMMA, GOAL = 0.97, 0.3
+PLAIN: dict[str, Any] = {
+    "gamma": GAMMA, "entropy_goal": GOAL, "entropy_in_target": True, "value": True,
+    "cross_entropy": 0.0,
+}  # fmt: skip
 
 
 def problem(rows: int, steps: int, actions: int, device: str) -> dict[str, Tensor]:
@@ -39,13 +43,16 @@ def problem(rows: int, steps: int, actions: int, device: str) -> dict[str, Tenso
     return {name: x.to(device) for name, x in made.items()}
 
 
-def plain(x: dict[str, Tensor], *, objective: str) -> tuple[dict[str, Tensor], list[Tensor]]:
+def plain(
+    x: dict[str, Tensor], *, objective: str, soft: bool
+) -> tuple[dict[str, Tensor], list[Tensor]]:
     """The losses and what they tell, and their slopes of logits, q and log α."""
     logits, q, log_alpha = (x[n].clone().requires_grad_() for n in ("logits", "q", "log_alpha"))
     policy, steps = Categorical(logits.shape[-1]), losses.Counted.of(x["valid"])
     alpha, unused = log_alpha.detach().exp(), torch.Generator(logits.device)
     there, here = (policy.intend(p, unused) for p in (logits[:, 1:].detach(), logits[:, :-1]))
-    value = there.soft_value(lambda _: x["following"][:, :, 1:], alpha)
+    following = x["following"][:, :, 1:]
+    value = (there.share * following.amin(0).movedim(-1, 0)).sum(0) + soft * alpha * there.entropy
     target = losses.bootstrap_target(x["reward"], x["terminated"], value, GAMMA)
     now = q[:, :, :-1]
     taken = (now * x["action"]).sum(-1)
@@ -71,18 +78,22 @@ def plain(x: dict[str, Tensor], *, objective: str) -> tuple[dict[str, Tensor], l
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("objective", ["value", "cross-entropy", "mixed"])
+@pytest.mark.parametrize(
+    ("objective", "soft"),
+    [("value", True), ("cross-entropy", True), ("mixed", True), ("mixed", False)],
+)
 @pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 3), (7, 40, 5), (2, 3, 17)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_values_and_slopes(
-    shape: tuple[int, int, int], objective: str, dtype: torch.dtype, device: str
+    shape: tuple[int, int, int], objective: str, soft: bool, dtype: torch.dtype, device: str
 ) -> None:
     made = problem(*shape, device)
-    told, slopes = plain(made, objective=objective)
+    told, slopes = plain(made, objective=objective, soft=soft)
     given = {n: x.to(dtype) if x.is_floating_point() else x for n, x in made.items()}
     found = discrete_losses(
-        **given, gamma=GAMMA, entropy_goal=GOAL, **losses.OBJECTIVES[objective]._asdict()
-    )
+        **given, gamma=GAMMA, entropy_goal=GOAL, entropy_in_target=soft,
+        **losses.OBJECTIVES[objective]._asdict(),
+    )  # fmt: skip
     budget = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
     for x, y in zip((found.of_logits, found.of_q, found.of_log_alpha), slopes, strict=True):
         torch.testing.assert_close(x, y.nan_to_num(0).to(dtype), **budget)
@@ -94,7 +105,7 @@ def test_values_and_slopes(
 def test_without_a_valid_step_nothing_moves(device: str) -> None:
     made = problem(2, 3, 4, device)
     made["valid"] = torch.zeros_like(made["valid"])
-    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, value=True, cross_entropy=0.0)
+    found = discrete_losses(**made, **PLAIN)
     assert not found.of_logits.any()
     assert not found.of_q.any()
     assert [x.item() for x in found.numbers[:2]] == [0, 0]
@@ -109,14 +120,14 @@ def test_a_value_that_is_not_a_number_is_told(device: str) -> None:
     made["reward"] = torch.zeros_like(made["reward"])
     made["q"][:, :, -1] = 0
     made["q"][1, 0, 0] = math.nan
-    found = discrete_losses(**made, gamma=GAMMA, entropy_goal=GOAL, value=True, cross_entropy=0.0)
+    found = discrete_losses(**made, **PLAIN)
     assert found.numbers[0].isnan()
     assert found.numbers[1].isnan()
 
 
 @pytest.mark.parametrize("settings", [
     {}, {"ent_coef": 0.2}, {"actor_objective": "cross-entropy"},
-    {"actor_objective": "mixed"}, {"privileged_critic": True},
+    {"actor_objective": "mixed"}, {"privileged_critic": True}, {"entropy_in_target": False},
 ], ids=str)  # fmt: skip
 def test_an_agent_learns_and_tells_the_same(settings: dict[str, Any]) -> None:
     made, data = learner(DISCRETE, **settings), batch(DISCRETE)

@@ -9,6 +9,7 @@ import torch
 
 from kalmanac.agent import AgentSettings, Categorical, Learner, losses
 from kalmanac.agent.losses import Counted
+from kalmanac.agent.networks import read_history
 from kalmanac.agent.settings import ActorObjective
 from kalmanac.replay import Batch, Sizes
 
@@ -146,11 +147,12 @@ def three_steps(sizes: Sizes, action: torch.Tensor) -> Batch:
     )
 
 
-def linear_agent(sizes: Sizes) -> Learner:
+def linear_agent(sizes: Sizes, **others: bool) -> Learner:
     """Without memory or hidden layers, every number of the agent is a line in o (and a)."""
     settings = AgentSettings(
-        encoder="memoryless", actor_hidden=(), critic_hidden=(), gamma=GAMMA, ent_coef=ALPHA
-    )
+        encoder="memoryless", actor_hidden=(), critic_hidden=(), gamma=GAMMA, ent_coef=ALPHA,
+        **others,
+    )  # fmt: skip
     return Learner(settings, sizes)
 
 
@@ -252,6 +254,22 @@ def test_gaussian_losses_of_three_steps_by_hand() -> None:
     assert found["critic_loss"].item() == pytest.approx(critic, rel=1e-5)
     assert found["actor_loss"].item() == pytest.approx(actor, rel=1e-5)
     assert metrics["train/entropy"].item() == pytest.approx(entropy, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "sizes", [Sizes(1, 2, True), Sizes(1, 1, False)], ids=["discrete", "gaussian"]
+)
+def test_entropy_stays_out_of_the_target_where_it_is_asked_to(sizes: Sizes) -> None:
+    soft, plain = (linear_agent(sizes, entropy_in_target=told) for told in (True, False))
+    data = three_steps(sizes, torch.zeros(1, 3, sizes.action))
+    with torch.no_grad():
+        policy = soft.actor.policy
+        there = policy.intend(soft.actor(read_history(data))[:, 1:], soft.learning)
+    soft.load_state_dict(plain.state_dict())  # the generators too: the same actions are drawn
+    bonus = ALPHA * there.entropy[0, 0].item()
+    found = [x.losses_of(data)[1]["train/target_mean"].item() for x in (soft, plain)]
+    # of the two steps that count, the second one terminates
+    assert found[0] - found[1] == pytest.approx(GAMMA * bonus / 2, rel=1e-4)
 
 
 def test_a_learner_cuts_the_bootstrap_where_it_is_told_to() -> None:

@@ -24,6 +24,20 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert file.read_bytes() == b"new"
 
 
+def test_a_file_that_comes_in_parts_is_whole_or_not_at_all_too(tmp_path):
+    def parts(*, whole):
+        yield b"one, "
+        if not whole:
+            raise RuntimeError("no more")
+        yield b"two"
+
+    write_whole(tmp_path / "x", parts(whole=True))
+    with pytest.raises(RuntimeError, match="no more"):
+        write_whole(tmp_path / "x", parts(whole=False))
+    assert (tmp_path / "x").read_bytes() == b"one, two"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def test_the_disk_is_reached_before_the_name_and_the_name_before_the_return(tmp_path, monkeypatch):
     calls = []
     fsync, replace = os.fsync, os.replace

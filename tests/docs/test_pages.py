@@ -66,6 +66,8 @@ def test_the_page_on_own_environments_runs(run_in, tmp_path):
     assert [step for step, _ in names["watch"].evaluations] == [20, 40, 60]
     assert {"best.safetensors", "guess.safetensors"} <= {file.name for file in tmp_path.iterdir()}
     assert names["model"].num_timesteps == 60 + 16  # the loaded one has seen what was saved
+    assert (names["again"].num_timesteps, names["again"].replay.steps) == (76 + 16, 76 + 16)
+    assert names["again"].num_updates == names["model"].num_updates + 8, "at once, one for two"
     assert names["belief"].variance.shape == (1, 1, 128)
     assert names["info"]["observed"] in (True, False)
     assert names["info"]["privileged"].shape == (1,)

@@ -34,6 +34,19 @@ def test_state_dict_round_trip(case: Case) -> None:
     assert torch.equal(encoder(h)[0], other(h)[0])
 
 
+@every_encoder
+def test_built_in_float64_where_a_program_computes_so(case: Case) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        encoder = make_encoder(case.name, d_model=E, **case.settings)
+        z, _ = encoder(sequence(2, 5, torch.float64))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    kinds = {x.dtype for x in [*encoder.parameters(), *encoder.buffers()] if x.is_floating_point()}
+    assert kinds <= {torch.float64}
+    assert z.dtype == torch.float64
+
+
 @every_row
 def test_half_precision_modules_carry_float32(case: Case) -> None:
     encoder = case.build()

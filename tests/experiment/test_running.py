@@ -225,10 +225,14 @@ def test_a_model_with_weights_that_are_no_numbers_is_not_saved(tmp_path):
     assert series(read_metrics(tmp_path), "eval/in/mean_reward") == ([], [])
 
 
+def contents(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 def test_what_cannot_be_built_leaves_the_folder_as_it_was(tmp_path, monkeypatch):
     small = TINY.changed({"total_steps": 8})
     run(small, tmp_path / "a", events=False)
-    before = {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()}
+    before = contents(tmp_path / "a")
 
     def fail(experiment, name):
         raise RuntimeError("no such world")
@@ -237,7 +241,7 @@ def test_what_cannot_be_built_leaves_the_folder_as_it_was(tmp_path, monkeypatch)
     for name in ("a", "b"):
         with pytest.raises(RuntimeError, match="no such world"):
             run(small, tmp_path / name, events=False, overwrite=True)
-    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
+    assert contents(tmp_path / "a") == before
     assert not (tmp_path / "b").exists()
 
 

@@ -64,6 +64,14 @@ def test_raw_noise_of_any_sign_passes_the_checks():
         kalman_scan(**arguments, q_floor=1e-3, check=True)
 
 
+@pytest.mark.parametrize("bad", [-1.0, -1e-9, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["r_floor", "q_floor"])
+def test_floors_that_would_make_noise_negative_are_refused(name, bad):
+    with pytest.raises(ValueError, match=rf"^{name}: got .*{bad}, expected .* at least 0"):
+        kalman_scan(**kalman_arguments(), **{name: bad})
+    kalman_scan(**kalman_arguments(), **{name: 0})
+
+
 @every_target
 def test_lengths_are_checked_on_every_device_that_was_asked_for(target):
     target.require(torch.float32)

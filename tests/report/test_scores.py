@@ -60,6 +60,13 @@ def test_the_last_evaluation_may_come_early(tmp_path):
     assert found.values.tolist() == [[1.0, 2.0, 3.0]]
 
 
+def test_a_run_that_was_extended_has_an_evaluation_out_of_turn(tmp_path):
+    write(tmp_path, [(40, 1.0), (80, 2.0), (100, 9.0), (120, 3.0), (160, 4.0)], total=160, every=40)
+    found = curve(group_of(tmp_path))
+    assert found.steps.tolist() == [40, 80, 120, 160]
+    assert found.values.tolist() == [[1.0, 2.0, 3.0, 4.0]]
+
+
 def test_control_is_divided_by_oracles_mean_last_return(tmp_path):
     write_dmc(tmp_path, tasks=["walker-run"], agents=["oracle", "gru"], seeds=range(3))
     gru, oracle = make_groups(read_runs(tmp_path).runs, [])

@@ -33,6 +33,15 @@ def test_large_offsets_keep_their_precision():
     assert normaliser.variance[0] == pytest.approx(1, abs=0.05)
 
 
+def test_features_that_are_not_scaled_are_not_clipped_either():
+    normaliser = Normaliser(3, scaled=np.array([True, False, False]))
+    normaliser.update(np.array([[0, 0, 0], [4, 1, 50]], np.float32))
+    shown = torch.tensor([[1e6, 1.0, 50.0], [-1e6, 0.0, -50.0]])
+    assert normaliser(shown).tolist() == [[10, 1, 50], [-10, 0, -50]]
+    normaliser.load_state_dict(normaliser.state_dict() | {"clip": 3.0})
+    assert normaliser(shown).tolist() == [[3, 1, 50], [-3, 0, -50]]
+
+
 def test_normalised_values():
     normaliser = Normaliser(2)
     normaliser.update(np.array([[0, 5], [4, 5]], np.float32))

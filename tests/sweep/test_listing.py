@@ -47,7 +47,7 @@ def test_the_verb_lists_all_suites_with_times_of_every_kind_of_run(preset, capsy
     assert " ? " not in told
     assert f"Measured with {read_speeds(SPEEDS).measured}" in told
     whole = next(line.split() for line in told.splitlines() if line.startswith("all "))
-    assert whole[:3] == ["all", *{"paper": ["2,030", "1,780"], "quick": ["786", "686"]}[preset]]
+    assert whole[:3] == ["all", *{"paper": ["2,093", "1,843"], "quick": ["828", "728"]}[preset]]
 
 
 def test_a_file_of_something_else_is_refused(tmp_path, capsys):

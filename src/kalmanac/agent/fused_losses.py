@@ -52,6 +52,7 @@ def roots_of(
     found = _discrete_losses(
         logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
         learner.log_alpha, gamma=settings.gamma, entropy_goal=learner.entropy_goal,
+        entropy_in_target=settings.entropy_in_target,
         **learner.objective._asdict(),
     )  # fmt: skip
     told = dict(zip(NAMES, found.numbers, strict=True))

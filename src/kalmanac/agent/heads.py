@@ -36,10 +36,14 @@ class Intention(NamedTuple):
 
     def soft_value(self, values: Values, temperature: Tensor) -> Tensor:
         """V = E[min over the twins of Q(a) - α log π(a)], (…), differentiable."""
+        return torch.addcmul(self.value(values), temperature, self.entropy)
+
+    def value(self, values: Values) -> Tensor:
+        """E[min over the twins of Q(a)], (…), differentiable."""
         lower = values(self.action).amin(0)
         if self.share is not None:
             lower = (self.share * lower.movedim(-1, 0)).sum(0)
-        return torch.addcmul(lower, temperature, self.entropy)
+        return lower
 
 
 class Policy(ABC):
@@ -136,7 +140,7 @@ class Categorical(Policy):
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""
-        return F.one_hot(action, self.outputs).to(torch.get_default_dtype())
+        return F.one_hot(action, self.outputs).float()
 
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `Policy`; a forbidden action has probability 0, and no gradient reaches its logit."""

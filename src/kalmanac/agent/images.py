@@ -31,7 +31,7 @@ class ImageEmbedder(nn.Module):
         for tower, shape, image in zip(self.towers, self.shapes, images, strict=True):
             # as numbers in [-1/2, 1/2]; channels last in memory, which is faster on a CPU
             x = image.unflatten(-1, shape).contiguous(memory_format=torch.channels_last)
-            found.append(tower(x / 255 - 0.5))
+            found.append(tower(x.float() / 255 - 0.5))
         return torch.cat(found, -1).unflatten(0, pixels.shape[:-1])
 
 

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Generator, Tensor
@@ -45,7 +46,7 @@ class Learner:
         if self.device.type == "cpu":
             keep_freed_memory()
         drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _built_in_float32():
             torch.default_generator.manual_seed(drawn[0])
             self.actor = Actor(sizes, settings).to(self.device)
             self.critic = Critic(sizes, settings).to(self.device)
@@ -67,7 +68,7 @@ class Learner:
         fixed = settings.ent_coef
         start = settings.initial_ent_coef if fixed == "auto" else fixed
         log = math.log(start) if start else -math.inf
-        self.log_alpha = torch.full((), log, device=self.device)
+        self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
 
         learnt: dict[str, list[Tensor]] = {
@@ -171,11 +172,12 @@ class Learner:
 
         with torch.no_grad():
             there = policy.intend(parameters[:, 1:], self.learning)
-            following = self.target.judge(*following_seen).following()
+            following = self.target.judge(*following_seen).following().frozen
+            soft = self.settings.entropy_in_target
             target = losses.bootstrap_target(
                 batch.reward,
                 batch.terminated,
-                there.soft_value(following.frozen, temperature),
+                there.soft_value(following, temperature) if soft else there.value(following),
                 self.settings.gamma,
             )
 
@@ -311,3 +313,14 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
         came = None if x is None else tuple(x.shape)
         if came != shape:
             raise ValueError(f"batch.{name}: got shape {came}, expected {shape}")
+
+
+@contextmanager
+def _built_in_float32() -> Iterator[None]:
+    """Weights are float32 as observations are, whatever a program has set for its own tensors."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -38,6 +38,8 @@ class AgentSettings:
             "mixed", the value and a tenth of the latter. "auto" is "mixed" for discrete actions,
             where a policy that has become certain could never come back from the value alone, and
             "value" for continuous ones.
+        entropy_in_target: the critic's target counts the entropy of later steps as reward (the
+            paper's); False leaves entropy to the actor, so that values keep to the rewards' scale.
         average_policy: evaluations, predictions and saved policies use a running average of the
             actor's weights (rate `tau`); exploration uses the newest weights.
         max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
@@ -63,6 +65,7 @@ class AgentSettings:
     target_entropy_scale: float = 0.7
     privileged_critic: bool = False
     actor_objective: ActorObjective = "auto"
+    entropy_in_target: bool = True
     average_policy: bool = True
     max_grad_norm: float | None = None
     log_std_range: tuple[float, float] = (-20.0, 2.0)

@@ -2,6 +2,7 @@
 
 from kalmanac.checkpoint.document import BadFileError, Kind, decode, encode
 from kalmanac.checkpoint.folder import CHECKPOINT, Checkpoint, CheckpointFolder
+from kalmanac.checkpoint.replay_file import KeptReplay, read_replay, write_replay
 from kalmanac.checkpoint.segments import Chain, Segments
 
 __all__ = [
@@ -10,8 +11,11 @@ __all__ = [
     "Chain",
     "Checkpoint",
     "CheckpointFolder",
+    "KeptReplay",
     "Kind",
     "Segments",
     "decode",
     "encode",
+    "read_replay",
+    "write_replay",
 ]

@@ -50,11 +50,18 @@ class CheckpointFolder:
         document = {"step": step, "run": run, "chain": chain._asdict(), "books": state}
         write_whole(checkpoint_file(self.run, step), encode(document, CHECKPOINT))
         self._first[step] = chain.first
+        self._keep(KEPT)
+
+    def keep_last(self) -> None:
+        """Nothing but the newest checkpoint, for a run that has ended."""
+        self._keep(1)
+
+    def _keep(self, most: int) -> None:
         steps = checkpoint_steps(self.run)
-        for gone in steps[:-KEPT]:
+        for gone in steps[:-most]:
             checkpoint_file(self.run, gone).unlink(missing_ok=True)
-        oldest = steps[-KEPT:][0]
-        self._segments.drop(keep=range(self._first.get(oldest, 0), chain.last + 1))
+        oldest = self._first.get(steps[-most:][0], 0) if steps else 0
+        self._segments.drop(keep=range(oldest, self._segments.chain.last + 1))
 
     def read(self, step: int) -> Checkpoint:
         """The checkpoint of `step`; BadFileError where there is none, or a damaged one."""

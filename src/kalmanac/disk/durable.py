@@ -1,16 +1,20 @@
 """Bytes that are on the disk when a call returns, and old ones that stay until they are."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write, fsync, rename, fsync of the folder: a crash leaves the old file or the new one."""
+def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) -> None:
+    """Write, fsync, rename, fsync of the folder: a crash leaves the old file or the new one.
+
+    Content that comes in parts is never held as a whole.
+    """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, target)  # noqa: PTH105 (the name of the call that tests slow down)

@@ -22,7 +22,7 @@ class ZeroOrderHold(nn.Module):
         self, d_state: int, *, input_signal: bool = True, raw_step_size: float = RAW_STEP_SIZE
     ) -> None:
         super().__init__()
-        self.log_rate = nn.Parameter(torch.log(torch.arange(1, d_state + 1).float()))  # log |Ã|
+        self.log_rate = nn.Parameter(torch.log(torch.arange(1.0, d_state + 1)))  # log |Ã|
         self.input_gain = nn.Parameter(torch.ones(d_state)) if input_signal else None  # B̃
         self.raw_step_size = nn.Parameter(torch.tensor(float(raw_step_size)))  # Δ̃
 

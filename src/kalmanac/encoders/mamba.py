@@ -54,7 +54,7 @@ class MambaBlock(HistoryEncoder):
         self.convolution = CausalConvolution(self.d_inner, kernel)
         self.selection = nn.Linear(self.d_inner, dt_rank + 2 * d_state, bias=False)
         self.step_size = nn.Linear(dt_rank, self.d_inner)
-        rates = torch.arange(1, d_state + 1).float().repeat(self.d_inner, 1)
+        rates = torch.arange(1.0, d_state + 1).repeat(self.d_inner, 1)
         self.log_rate = nn.Parameter(torch.log(rates))  # log |A|, (D, S)
         self.skip = nn.Parameter(torch.ones(self.d_inner))
         self.out_projection = nn.Linear(self.d_inner, d_model, bias=False)

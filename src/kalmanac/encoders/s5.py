@@ -51,18 +51,18 @@ class S5Block(HistoryEncoder):
         if not 0 < low <= high:
             raise ValueError(f"step_sizes: got {step_sizes}, expected 0 < low <= high")
         self.d_model, self.d_state = d_model, d_state
-        half = d_state // 2
+        half, dtype = d_state // 2, torch.get_default_dtype()
         eigenvalues, vectors = hippo_normal(d_state)
         self.norm = nn.RMSNorm(d_model, eps=NORM_EPS)
-        self.log_rate = nn.Parameter(torch.log(-eigenvalues.real).float())
-        self.frequency = nn.Parameter(eigenvalues.imag.float())
+        self.log_rate = nn.Parameter(torch.log(-eigenvalues.real).to(dtype))
+        self.frequency = nn.Parameter(eigenvalues.imag.to(dtype))
         spread = torch.rand(half) * (math.log(high) - math.log(low)) + math.log(low)
         self.log_step_size = nn.Parameter(spread)
         # B and C start as V⁻¹ B₀ and C₀ V with real Gaussian B₀ and C₀.
         into = vectors.mH @ torch.complex(*_gaussian(d_state, d_model, 1 / math.sqrt(d_model)))
         out_of = torch.complex(*_gaussian(d_model, d_state, 1 / math.sqrt(d_state))) @ vectors
-        self.into = nn.Parameter(torch.cat([into.real, into.imag]).float())  # (N, E)
-        self.out_of = nn.Parameter(torch.cat([out_of.real, -out_of.imag], 1).float())  # (E, N)
+        self.into = nn.Parameter(torch.cat([into.real, into.imag]).to(dtype))  # (N, E)
+        self.out_of = nn.Parameter(torch.cat([out_of.real, -out_of.imag], 1).to(dtype))  # (E, N)
         self.skip = nn.Parameter(torch.randn(d_model))
         self.gate = nn.Linear(d_model, d_model)
 

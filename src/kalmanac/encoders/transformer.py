@@ -246,4 +246,4 @@ def sinusoids(positions: int, d_model: int) -> Tensor:
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angle = place * torch.exp(-math.log(10000.0) / d_model * even)
     table = torch.stack([angle.sin(), angle.cos()], 2).flatten(1)
-    return table[:, :d_model].float()
+    return table[:, :d_model].to(torch.get_default_dtype())

@@ -13,6 +13,7 @@ from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.extras import MissingExtraError
+from kalmanac.envs.hiding import HiddenNumbers
 from kalmanac.envs.noise import ActionNoise, ObservationNoise
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
@@ -43,6 +44,7 @@ __all__ = [
     "Corruption",
     "EnvironmentSpec",
     "FrameRepeat",
+    "HiddenNumbers",
     "Leavable",
     "MissingExtraError",
     "ObservationCodec",

@@ -18,6 +18,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from kalmanac.envs.copies import Step, copied_step
 from kalmanac.envs.privileged import PrivilegedObservation
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
@@ -25,7 +26,15 @@ _FORGETFUL = (PrivilegedObservation, PassiveEnvChecker, OrderEnforcing)  # wrapp
 
 
 class Leavable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment for an `AsyncVectorEnv`, whose state is an attribute to read and to set."""
+    """An environment for an `AsyncVectorEnv`, whose state is an attribute to read and to set.
+
+    Its observations are copies: with SAME_STEP, an array that the environment fills again would
+    show the next episode's first observation before the last one has been sent.
+    """
+
+    def step(self, action: Any) -> Step:
+        """One step."""
+        return copied_step(self.env.step(action))
 
     @property
     def checkpoint_state(self) -> Any | None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kalmanac.envs import dmc, popgym
+from kalmanac.envs import dmc, novel, popgym
 from kalmanac.envs.best_arm import BestArm
 from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.corruption import Corruption, corrupted
@@ -98,6 +98,16 @@ ENVS: dict[str, EnvironmentSpec] = {
             extra="popgym",
         )
         for task, steps in popgym.HORIZONS.items()
+    },
+    **{
+        f"novel/{name}": EnvironmentSpec(
+            name=f"novel/{name}",
+            summary=f"Gymnasium's {task.id} with its velocities hidden",
+            single=partial(novel.novel, name),
+            settings={},
+            horizon=task.horizon,
+        )
+        for name, task in novel.TASKS.items()
     },
 }
 

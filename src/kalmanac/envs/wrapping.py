@@ -47,11 +47,13 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
         if seed is not None:
             self.stream = own_stream(self, seed)
         observation, info = self.env.reset(seed=seed, options=options)
+        info = dict(info)  # the environment may go on with its own
         return self.see(observation, info, True), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step."""
         observation, reward, terminated, truncated, info = self.env.step(self.act(action))
+        info = dict(info)
         return self.see(observation, info, False), reward, terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any] | None:

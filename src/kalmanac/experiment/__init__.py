@@ -12,6 +12,7 @@ from kalmanac.experiment.description import AGENTS, Experiment
 from kalmanac.experiment.ending import ending, exit_status, tell
 from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
+from kalmanac.experiment.extending import way_on
 from kalmanac.experiment.failure import RunFailedError
 from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.room import NoRoomError, check_room
@@ -45,4 +46,5 @@ __all__ = [
     "run_together",
     "tell",
     "training_environment",
+    "way_on",
 ]

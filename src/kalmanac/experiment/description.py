@@ -90,6 +90,8 @@ class Experiment:
     """Scale of the heads' orthogonal initial weights."""
     actor_objective: ActorObjective = "auto"
     """What the actor climbs; auto is mixed for discrete actions, which frees certain policies."""
+    entropy_in_target: bool = True
+    """The critic's target counts the entropy of later steps as reward."""
     average_policy: bool = True
     """Evaluations and saved policies use a running average of the actor's weights."""
     previous_action: bool = True

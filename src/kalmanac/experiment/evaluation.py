@@ -111,10 +111,10 @@ class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Step, and count."""
+        chosen = np.asarray(actions) - self._first  # before an environment may change them
         arrived = self.env.step(actions)
         counts = (self._due > 0) & ~self._over
         ended = counts & (arrived[2] | arrived[3])
-        chosen = np.asarray(actions) - self._first
         np.add.at(self._taken, chosen[counts], 1)
         np.add.at(self._ending, chosen[ended], 1)
         self._due[ended] -= 1

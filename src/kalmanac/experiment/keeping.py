@@ -10,6 +10,8 @@ from kalmanac.sac import Callback, RecurrentSAC
 class Keeper(Callback):
     """Writes a checkpoint every `every` environment steps, at the start, and when asked to stop.
 
+    With `keep`, also at the end of the run, from where it can be extended.
+
     It is the last of the callbacks, so that it keeps what the others have become. An agent whose
     weights or losses are not finite any more is not kept, and ends the training.
 
@@ -20,13 +22,13 @@ class Keeper(Callback):
     """
 
     def __init__(
-        self, recorder: Recorder, others: Sequence[Callback], *, every: int,
+        self, recorder: Recorder, others: Sequence[Callback], *, every: int, keep: bool = True,
         stop: Callable[[], bool] | None = None,
     ) -> None:  # fmt: skip
         if every < 1:
             raise ValueError(f"checkpoint_every: got {every}, expected at least 1")
         self.recorder, self.members = recorder, [recorder, *others]
-        self.every, self.stop = every, stop
+        self.every, self.keep, self.stop = every, keep, stop
         self.stopped = False
         self.checkpoints = CheckpointFolder(recorder.folder.path)
         self._kept = -1
@@ -65,11 +67,19 @@ class Keeper(Callback):
         """Write where it is time; False ends the training."""
         self.stopped = self.stop is not None and self.stop()
         due = model.num_timesteps // self.every > self._kept // self.every
-        if (due or self.stopped) and model.num_timesteps > self._kept:
+        ends = self.keep and model.num_timesteps >= self.recorder.experiment.total_steps
+        if (due or ends or self.stopped) and model.num_timesteps > self._kept:
             if not self.recorder.sound(model):
                 return False
             self._write(model)
         return not self.stopped
+
+    def finish(self) -> None:
+        """The run is finished: only its last checkpoint may be of use, and only if it is to be."""
+        if self.keep:
+            self.checkpoints.keep_last()
+        else:
+            self.recorder.folder.forget_checkpoints()
 
     def _write(self, model: RecurrentSAC) -> None:
         step = model.num_timesteps

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from kalmanac.rollout import Episode
 from kalmanac.runlog import duration
-from kalmanac.sac import Callback, RecurrentSAC
+from kalmanac.sac import Callback, RecentEpisodes, RecurrentSAC
 
-RECENT = 100  # episodes in the means, as SB3 counts them
 WINDOW = 20.0  # seconds behind the rates: the warm-up's speed says nothing about the training's
 SECONDS_A_LINE = 10.0
 
@@ -28,7 +27,7 @@ class Progress(Callback):
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total = total
         self.stream = sys.stdout if stream is None else stream
-        self._recent: deque[Episode] = deque(maxlen=RECENT)
+        self._recent = RecentEpisodes()
         self._past: deque[tuple[float, int, int]] = deque()  # (seconds, steps, updates)
         self._updates = 0
         self._next_look = 0.0
@@ -43,7 +42,7 @@ class Progress(Callback):
 
     def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
         """Keep it for the means."""
-        self._recent.append(episode)
+        self._recent.add(model, episode)
 
     def on_update(self, model: RecurrentSAC, metrics: Mapping[str, Tensor]) -> None:
         """Count it."""
@@ -73,15 +72,11 @@ class Progress(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The episodes behind the means."""
-        return {
-            "returns": [episode.total_reward for episode in self._recent],
-            "lengths": [episode.length for episode in self._recent],
-        }
+        return self._recent.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Means go on where `state_dict` was called."""
-        for reward, length in zip(state["returns"], state["lengths"], strict=True):
-            self._recent.append(Episode(reward, length, False, 0, {}))
+        self._recent.load_state_dict(state)
 
     def stop(self) -> None:
         """Give the terminal back; lines can still be said."""
@@ -102,11 +97,7 @@ class Progress(Callback):
 
     def figures(self) -> str:
         """Return, length, speed and time left in words."""
-        parts = []
-        if self._recent:
-            n = len(self._recent)
-            parts.append(f"return {sum(e.total_reward for e in self._recent) / n:.3g}")
-            parts.append(f"length {sum(e.length for e in self._recent) / n:.3g}")
+        parts = self._recent.figures()
         (then, steps, updates), (now, steps_now, updates_now) = self._past[0], self._past[-1]
         seconds = now - then
         if seconds > 0 and steps_now > steps:

@@ -141,6 +141,9 @@ class Recorder(Callback):
         """Go on where `state_dict` was called; the clock goes on with the training."""
         for name in _KEPT:
             setattr(self, name, state[name])
+        # an end that is none any more had an evaluation out of turn
+        due = evaluations_due(self.experiment, max(self._evaluated_at, 0))
+        self._evaluations = min(self._evaluations, due)
         self._episodes = [
             Episode(reward, length, False, 0, {})
             for reward, length in zip(state["returns"], state["lengths"], strict=True)

@@ -13,10 +13,11 @@ from typing import Any
 
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.extending import same_but_for_the_end, way_on
 from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment, read_summary
+from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -60,39 +61,38 @@ def run_together(
 
 
 def resume(
-    folder: AnyPath, *, step: int | None = None, events: bool = True,
-    checkpoint_every: int | None = None, **execution: Any,
+    folder: AnyPath, *, step: int | None = None, total_steps: int | None = None,
+    events: bool = True, checkpoint_every: int | None = None, **execution: Any,
 ) -> Outcome:  # fmt: skip
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
+
+    With `total_steps` the run ends there instead, and a finished one goes on; it is then a run of
+    the experiment with that end.
 
     On the CPU what follows is the same, byte for byte, as if the run had never stopped, where the
     environments can tell their states; others begin new episodes, which summary.json mentions.
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
     schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
     """
-    job = _stopped(Path(folder), step, events)
+    job = _stopped(Path(folder), step, events, total_steps)
     return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
 
 
 def resume_together(
-    folders: Sequence[AnyPath], *, events: bool = True, checkpoint_every: int | None = None,
-    **execution: Any,
+    folders: Sequence[AnyPath], *, total_steps: int | None = None, events: bool = True,
+    checkpoint_every: int | None = None, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
-    jobs = [_stopped(Path(folder), None, events) for folder in folders]
+    jobs = [_stopped(Path(folder), None, events, total_steps) for folder in folders]
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
 
-def _stopped(path: Path, step: int | None, events: bool) -> Job:
+def _stopped(path: Path, step: int | None, events: bool, total_steps: int | None) -> Job:
     """A run that can be gone on with."""
     experiment = Experiment.from_data(read_experiment(path))
-    steps = checkpoint_steps(path)
-    if read_summary(path).get("status") == "finished":
-        raise ValueError(f"run: got {path}, which is finished, expected one that was stopped")
-    if not steps:
-        raise ValueError(f"run: got {path}, which has no checkpoint, expected one to go on from")
-    checkpoint = read_checkpoint(path, steps[-1] if step is None else step, experiment)
+    experiment, step = way_on(path, experiment, step, total_steps)
+    checkpoint = read_checkpoint(path, step, experiment)
     marks = checkpoint.run["folder"]
     return experiment, RunFolder(path, experiment.to_data(), events=events, marks=marks), checkpoint
 
@@ -128,18 +128,10 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
     for name in ("model", "callbacks", "folder", "experiment", "every"):
         if name not in checkpoint.run:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
-    if not _same(checkpoint.run["experiment"], experiment):
+    if not same_but_for_the_end(checkpoint.run["experiment"], experiment):
         raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
     folder.check(checkpoint)
     return checkpoint
-
-
-def _same(data: Any, experiment: Experiment) -> bool:
-    """Whether data describe this experiment; settings that came later have their defaults there."""
-    try:
-        return Experiment.from_data(data) == experiment
-    except (TypeError, ValueError):
-        return False
 
 
 def _alone(job: Job, how: Execution) -> Outcome:

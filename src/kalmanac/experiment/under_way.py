@@ -45,6 +45,7 @@ class Execution:
         progress: shows how the run gets on; None is silent.
         told: called with step and values of every evaluation.
         checkpoint_every: environment steps between checkpoints.
+        keep_checkpoint: a finished run keeps its last checkpoint, so that it can be extended.
         stop: asked after every step; True ends the run with a checkpoint.
         workers: processes that step the training environments, 0 for this one; "auto" decides by
             the environment and the cores. The results are the same.
@@ -57,6 +58,7 @@ class Execution:
     progress: Progress | None = None
     told: Told | None = None
     checkpoint_every: int = CHECKPOINT_EVERY
+    keep_checkpoint: bool = True
     stop: Callable[[], bool] | None = None
     workers: int | Literal["auto"] = 0
     worker_timeout: float = TIMEOUT
@@ -96,7 +98,10 @@ class RunUnderWay:
         self.recorder = Recorder(self.experiment, self.written, how.told)
         self._open.callback(self.recorder.close)
         shown: list[Callback] = [] if progress is None else [progress]
-        self.keeper = Keeper(self.recorder, shown, every=how.checkpoint_every, stop=how.stop)
+        self.keeper = Keeper(
+            self.recorder, shown, every=how.checkpoint_every, keep=how.keep_checkpoint,
+            stop=how.stop,
+        )  # fmt: skip
         exact = checkpoint is None or self.keeper.restore(self.model, checkpoint)
         self._open.enter_context(self.written)
         if checkpoint is not None:
@@ -131,7 +136,7 @@ class RunUnderWay:
             with suppress(OSError) if status == "failed" else ExitStack():
                 self.recorder.finish(self.model, status)
             if error is None and status == "finished":
-                self.written.forget_checkpoints()
+                self.keeper.finish()
         except Exception as later:
             error = later
         try:

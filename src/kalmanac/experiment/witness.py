@@ -57,4 +57,4 @@ class Witness(VectorWrapper[Any, Any, Any, Any, Any]):
     def _see(self, observation: Any, infos: dict[str, Any]) -> None:
         self._observations.append(self._codec.encode(observation)[0])
         if "privileged" in infos:
-            self._truths.append(np.asarray(infos["privileged"][0]))
+            self._truths.append(np.array(infos["privileged"][0]))

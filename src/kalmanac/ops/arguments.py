@@ -4,6 +4,7 @@ Checks of shape, dtype and device cost nothing and always run. Checks of values 
 `lengths` is looked at whenever it lies on the CPU, noise variances only when `check=True`.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -93,6 +94,12 @@ def row_lengths(lengths: Tensor | Sequence[int] | None, like: Tensor, check: boo
         if low < 0 or high > steps:
             raise ValueError(f"lengths: got values from {low} to {high}, expected 0 to T = {steps}")
     return lengths
+
+
+def floor(name: str, x: float) -> None:
+    """What softplus is added to: a finite number that is not negative."""
+    if not 0 <= x < math.inf:
+        raise ValueError(f"{name}: got {x!r}, expected a finite number of at least 0")
 
 
 def positive(name: str, x: Tensor, counts: Tensor | None = None) -> None:

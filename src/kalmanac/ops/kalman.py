@@ -57,10 +57,17 @@ def kalman_scan(
             belief, and what stands in the signals there does not matter.
         reset: (B, T) bool; True restores `prior` before step t (first step of a new episode).
         observed: (B, T) bool; False means that the reading is missing: predict only.
-        r_floor, q_floor: if given, the noise is softplus(r) + r_floor (softplus(q) + q_floor).
+        r_floor, q_floor: if given, the noise is softplus(r) + r_floor (softplus(q) + q_floor);
+            never negative.
         details: also return a `Filtering` (prior beliefs and gains).
-        check: also check values that must be read from the device (positive noise, lengths).
+        check: also check values that must be read from the device: lengths, and that noise and the
+            variances of `prior` and `state` are above zero and finite.
         backend: a name in `BACKENDS`; chosen by device, dtype and size if None.
+
+    Noise that is negative means nothing, and neither do beliefs that come of it. q = 0 is a state
+    that moves as told, r = 0 a reading that is exact: its variance is 0, and its gradients are not
+    finite. With q = r = 0 the second reading meets a prior that is exact, too: the variance stays
+    0, but the gain is 0 / 0 and the mean is not defined (NaN, or the reading).
 
     Signals may be strided views, such as the three parts of one (B, T, 3N) projection (but see
     `kalman_scan_packed`). They share one dtype; with bfloat16 or float16 signals everything carried
@@ -160,6 +167,9 @@ def _inputs(
         None if x is None else Belief(*(y.to(carry).expand(batch, channels) for y in x))
         for x in (prior, state)
     )
+    for name, floor in (("r_floor", options.r_floor), ("q_floor", options.q_floor)):
+        if floor is not None:
+            arguments.floor(name, floor)
     return KalmanInputs(
         a=a.to(carry),
         b=b,

@@ -1,7 +1,7 @@
 """Replay: steps go in, right-padded batches of sub-trajectories come out."""
 
 from kalmanac.replay.batch import Batch, Sizes
-from kalmanac.replay.changes import Changes, Piece, books, rebuild
+from kalmanac.replay.changes import Changes, Piece, books, pieces, rebuild
 from kalmanac.replay.drawing import RULES, Windows
 from kalmanac.replay.replay import Replay, bytes_needed
 
@@ -15,5 +15,6 @@ __all__ = [
     "Windows",
     "books",
     "bytes_needed",
+    "pieces",
     "rebuild",
 ]

@@ -5,7 +5,7 @@ that changed, so that its size follows what happened and not what is held. Later
 earlier ones; what has left the replay meanwhile is left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kalmanac.replay.episodes import LENGTH, STREAM
+from kalmanac.replay.episodes import FIRST, LENGTH, STREAM
 from kalmanac.replay.incoming import Indices
 from kalmanac.replay.replay import Replay
+from kalmanac.replay.storage import row_bytes
 
 Piece = dict[str, Any]
 
@@ -35,24 +36,41 @@ class Changes:
 
     def take(self) -> Piece:
         """The piece since the last look."""
-        episodes, storage = self.replay._episodes, self.replay._storage
+        episodes = self.replay._episodes
         # The last row seen had no action yet, or its episode was forgotten and another began there.
         start = np.maximum(np.maximum(self._seen - 1, 0), episodes.tail)
         stop = np.maximum(episodes.head, start)
-        streams, positions = _places(start, stop)
-        at = storage.index(streams, positions)
         assert episodes.followed is not None
         slots = np.unique(np.concatenate([np.zeros(0, np.int64), *episodes.followed]))
-        slots = slots[slots < episodes.count]
-        piece = {
-            "start": start,
-            "stop": stop,
-            "rows": {name: storage.read(name, at).cpu() for name in storage.fields},
-            "slots": slots,
-            "entries": episodes._table[:, slots],
-        }
+        piece = _piece(self.replay, start, stop, slots[slots < episodes.count])
         self.skip()
         return piece
+
+
+def pieces(replay: Replay, size: int) -> Iterator[Piece]:
+    """All that a replay holds, in at least one piece of about `size` bytes each.
+
+    Whoever follows the replay does not notice.
+    """
+    head, tail = replay._episodes.head, replay._episodes.tail
+    each = max(1, int(size / row_bytes(replay.sizes)) // replay.streams)
+    slots = np.arange(replay.episodes)
+    for first in range(0, max(1, int((head - tail).max())), each):
+        start, stop = (np.minimum(tail + n, head) for n in (first, first + each))
+        yield _piece(replay, start, stop, slots)
+        slots = slots[:0]
+
+
+def _piece(replay: Replay, start: Indices, stop: Indices, slots: Indices) -> Piece:
+    storage = replay._storage
+    at = storage.index(*_places(start, stop))
+    return {
+        "start": start,
+        "stop": stop,
+        "rows": {name: storage.read(name, at).cpu() for name in storage.fields},
+        "slots": slots,
+        "entries": replay._episodes._table[:, slots],
+    }
 
 
 def books(replay: Replay) -> dict[str, Tensor]:
@@ -82,7 +100,9 @@ def rebuild(replay: Replay, state: dict[str, Tensor], pieces: Iterable[Piece]) -
         known = piece["slots"] < count
         table[:, piece["slots"][known]] = piece["entries"][:, known]
     lengths = np.bincount(table[STREAM], weights=table[LENGTH], minlength=replay.streams)
-    if not np.array_equal(lengths, held["held"].numpy()):
+    first, last = table[FIRST], table[FIRST] + table[LENGTH]
+    inside = (first >= tail[table[STREAM]]) & (last < head[table[STREAM]]) & (last > first)
+    if not (inside.all() and np.array_equal(lengths, held["held"].numpy())):
         raise ValueError("replay: got pieces that hold other steps than its books, expected theirs")
     episodes.load(storage.rows, held | {"table": torch.from_numpy(table)})
 

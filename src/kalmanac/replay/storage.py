@@ -20,7 +20,7 @@ class Storage:
         self.sizes, self.streams, self.rows, self.device = sizes, streams, rows, device
         self.fields = self._empty(rows)
         # One-hot codes; the number A, which stands in the zero row, has the code zero.
-        self.codes = torch.eye(sizes.action + 1, sizes.action, device=device)
+        self.codes = torch.eye(sizes.action + 1, sizes.action, dtype=torch.float32, device=device)
 
     @property
     def nothing(self) -> int:

@@ -1,9 +1,9 @@
-"""The paper's printed numbers: the POPGym table of its appendix, as data with its source."""
+"""Printed numbers as data with their source: the paper's POPGym table, and RL Zoo's of NoVel."""
 
 import json
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 BEST = "best-popgym"  # the best MMER that POPGym's authors report, whatever the model
 
@@ -30,13 +30,41 @@ class Table(NamedTuple):
     scores: dict[str, dict[str, Published]]
 
 
+class NoVelScore(NamedTuple):
+    """One trained agent: mean and standard deviation over its episodes."""
+
+    mean: float
+    deviation: float
+    steps: int  # of its training
+    episodes: int
+
+
+class NoVelScores(NamedTuple):
+    """Environment → score, and where it is printed."""
+
+    source: str
+    what: str
+    scores: dict[str, NoVelScore]
+
+
 @cache
 def popgym_table() -> Table:
     """12 tasks × 9 rows: MMER after 1M environment steps."""
-    text = resources.files(__package__).joinpath("published_popgym.json").read_text("utf-8")
-    data = json.loads(text)
+    data = _read("published_popgym.json")
     scores = {
         task: {agent: Published(*pair) for agent, pair in row.items()}
         for task, row in data["scores"].items()
     }
     return Table(data["source"], data["what"], scores)
+
+
+@cache
+def novel_scores() -> NoVelScores:
+    """Three tasks: sb3-contrib's RecurrentPPO."""
+    data = _read("published_novel.json")
+    scores = {env: NoVelScore(**row) for env, row in data["scores"].items()}
+    return NoVelScores(data["source"], data["what"], scores)
+
+
+def _read(name: str) -> Any:
+    return json.loads(resources.files(__package__).joinpath(name).read_text("utf-8"))

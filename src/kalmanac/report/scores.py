@@ -46,7 +46,9 @@ def curve(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False)
     values = np.full((len(group.runs), count), np.nan)
     for row, run in zip(values, group.runs, strict=True):
         if key in run.values:
-            row[_number(run, every, total) - 1] = run.values[key]
+            # of two with one number, the first: a run that was extended has one more, out of turn
+            number, first = np.unique(_number(run, every, total), return_index=True)
+            row[number - 1] = run.values[key][first]
     if best_so_far:
         ended = np.isnan(values)
         values = np.fmax.accumulate(values, axis=1)

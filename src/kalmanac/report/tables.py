@@ -1,4 +1,4 @@
-"""All tables: of every group, summed up over tasks, and those of POPGym."""
+"""All tables: of every group, summed up over tasks, and those beside published numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -15,6 +15,7 @@ from kalmanac.report.groups import (
     agent_name,
     agent_order,
 )
+from kalmanac.report.novel_table import novel_table
 from kalmanac.report.popgym_tables import popgym_comparison, popgym_matrix
 from kalmanac.report.scores import (
     LENGTH,
@@ -59,7 +60,8 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
     settings = settings_of(popgym) or [Setting("", (), [])]
     for setting in settings:
         found += [popgym_matrix(setting), popgym_comparison(setting)]
-    return found
+    novel = novel_table(groups)
+    return found if novel is None else [*found, novel]
 
 
 def score_table(groups: Sequence[Group]) -> Table:

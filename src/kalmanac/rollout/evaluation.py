@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kalmanac.envs.spaces import action_codec, observation_codec
 from kalmanac.rollout.failure import EnvironmentFailedError
-from kalmanac.rollout.senses import Senses
+from kalmanac.rollout.senses import BadReadingError, Senses
 from kalmanac.rollout.vectors import (
     Environment,
     Episode,
@@ -86,7 +86,7 @@ def evaluate_policy(
     observation, infos = streams.reset(seed)
     over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
-    predict: Callable[..., tuple[Any, Any]] = model.predict
+    predict = _judging(model.predict)
     while any(len(mine) < due for mine, due in zip(played, quota, strict=True)):
         actions, state = predict(
             observation, state=state, episode_start=starts, deterministic=deterministic,
@@ -110,6 +110,18 @@ def evaluate_policy(
         np.array([episode.length for episode in episodes]),
         None if any(win is None for win in won) else np.array(won, dtype=np.bool_),
     )
+
+
+def _judging(predict: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+    """`predict`, which is shown what an environment gave."""
+
+    def judging(*shown: Any, **how: Any) -> tuple[Any, Any]:
+        try:
+            return predict(*shown, **how)
+        except BadReadingError as error:
+            raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
+
+    return judging
 
 
 def _senses(model: PredictingModel, env: VectorEnv[Any, Any, Any]) -> Senses | None:

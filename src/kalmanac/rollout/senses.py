@@ -21,6 +21,10 @@ Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 
+class BadReadingError(ValueError):
+    """A policy was shown an observation that holds no numbers."""
+
+
 class Sight(NamedTuple):
     """What n environments show at one moment; None where they never show it."""
 
@@ -111,7 +115,14 @@ class Senses:
             action_mask = self.observations.action_mask(batch)
         if action_mask is not None:
             action_mask = _usable(self.actions.mask(action_mask), n)
-        return _without_missing(features, pixels, observed, action_mask)
+        sight = _without_missing(features, pixels, observed, action_mask)
+        if not np.isfinite(sight.observation).all():
+            row, feature = np.argwhere(~np.isfinite(sight.observation))[0]
+            raise BadReadingError(
+                f"observation: got {sight.observation[row, feature]} in row {row}, "
+                "expected finite numbers"
+            )
+        return sight
 
     def _truth(self, infos: Mapping[str, Any], rows: Rows) -> NDArray[np.float32]:
         there, values = _told(infos, "privileged", rows)

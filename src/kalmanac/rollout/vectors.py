@@ -19,8 +19,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from kalmanac.envs.copies import CopiesHandedOut
 from kalmanac.envs.resuming import environment_state, restore_environment
 from kalmanac.rollout.failure import environment_at_work
+from kalmanac.rollout.reused import LastObservations
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
@@ -93,6 +95,9 @@ class EpisodeStreams:
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env = env
         self.mode = autoreset_mode(env)
+        self._copies = CopiesHandedOut(env)
+        self._lasts = None if self._copies.reached else LastObservations()
+        self._shown: Any = None  # the last observations
         self._over = np.zeros(env.num_envs, dtype=np.bool_)  # NEXT_STEP: will reset
         self._reward = np.zeros(env.num_envs)
         self._length = np.zeros(env.num_envs, dtype=np.int64)
@@ -104,15 +109,16 @@ class EpisodeStreams:
 
     def reset(self, seed: int | None = None) -> tuple[Any, Mapping[str, Any]]:
         """Begin n episodes: their first observations, and infos."""
-        with environment_at_work():
+        with environment_at_work(), self._copies:
             observation, infos = self.env.reset(seed=seed)
         self._over[:] = False
         self._reward[:], self._length[:] = 0.0, 0
+        self._shown = observation
         return observation, infos
 
     def step(self, actions: Any) -> Arrival:
         """Take one vector step with what the environment calls actions."""
-        with environment_at_work():
+        with environment_at_work(), self._copies:
             observation, reward, terminated, truncated, infos = self.env.step(actions)
         stepped = ~self._over
         terminated = np.asarray(terminated, dtype=np.bool_) & stepped
@@ -126,6 +132,8 @@ class EpisodeStreams:
         if self.mode is AutoresetMode.SAME_STEP:
             begun, moved = ended, rows
             last = self._final_observations(rows, infos) if len(rows) else []
+            if last and self._lasts is not None and self._shown is not None:
+                self._lasts.look(rows.tolist(), last, observation, self._shown)
             last_infos = infos.get("final_info", {})
         else:
             begun, moved, last, last_infos = self._over, rows[:0], [], infos
@@ -136,6 +144,7 @@ class EpisodeStreams:
         )  # fmt: skip
         episodes = [Episode(*values) for values in of_each]
         self._reward[rows], self._length[rows] = 0.0, 0
+        self._shown = observation
         return Arrival(
             stepped, reward, terminated, truncated, observation, begun, infos, moved, last,
             last_infos, episodes,

@@ -6,6 +6,7 @@ from kalmanac.sac.lockstep import Lockstep
 from kalmanac.sac.loop import TrainingLoop
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.progress import ProgressBar
+from kalmanac.sac.recent import RecentEpisodes
 from kalmanac.sac.recurrent_sac import RecurrentSAC
 from kalmanac.sac.session import Session
 from kalmanac.sac.settings import TrainingSettings
@@ -18,6 +19,7 @@ __all__ = [
     "Normaliser",
     "PolicyState",
     "ProgressBar",
+    "RecentEpisodes",
     "RecurrentSAC",
     "Session",
     "TrainingLoop",

@@ -67,7 +67,8 @@ class Policy:
 
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
-        nothing = torch.zeros(n, self.learner.sizes.action, device=self.device)
+        size = self.learner.sizes.action
+        nothing = torch.zeros(n, size, dtype=torch.float32, device=self.device)
         return PolicyState(self.learner.initial_state(n), nothing)
 
     def act(

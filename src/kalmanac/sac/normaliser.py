@@ -32,7 +32,7 @@ class Normaliser:
         self.count = 0
         self.mean = np.zeros(size)  # (O,) float64
         self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
-        self._settled: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._settled: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
         self._settled_at: dict[torch.device, int] = {}
 
     def update(self, observation: NDArray[np.float32]) -> None:
@@ -55,8 +55,8 @@ class Normaliser:
 
     def __call__(self, observation: Tensor) -> Tensor:
         """Normalised observations (…, O), float32, on the device they came from."""
-        mean, scale = self._on(observation.device)
-        return ((observation - mean) * scale).clamp(-self.clip, self.clip)
+        mean, scale, most = self._on(observation.device)
+        return ((observation - mean) * scale).clamp(-most, most)
 
     def shown(self, observation: Tensor, observed: Tensor | None) -> Tensor:
         """Normalised observations; a missing reading stays all zeros."""
@@ -84,19 +84,20 @@ class Normaliser:
         self._settled_at.clear()
 
     def settle(self, device: torch.device) -> None:
-        """Bring mean and scale on the device up to date, in tensors that keep their place."""
+        """Bring what is on the device up to date, in tensors that keep their place."""
         if self._settled_at.get(device) == self.count:
             return
         scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
         mean = np.where(self.scaled, self.mean, 0.0)
-        fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale)], device)
+        most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
+        fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
         if device in self._settled:
             for held, x in zip(self._settled[device], fresh, strict=True):
                 held.copy_(x)
         else:
-            self._settled[device] = (fresh[0].clone(), fresh[1].clone())
+            self._settled[device] = (fresh[0].clone(), fresh[1].clone(), fresh[2].clone())
         self._settled_at[device] = self.count
 
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         self.settle(device)
         return self._settled[device]

@@ -2,20 +2,20 @@
 
 import sys
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kalmanac.rollout import Episode
 from kalmanac.sac.callbacks import Callback
+from kalmanac.sac.recent import RecentEpisodes
 
 if TYPE_CHECKING:
     from kalmanac.sac.recurrent_sac import RecurrentSAC
 
-RECENT = 100  # episodes in the means, as SB3 counts them
-
 
 class ProgressBar(Callback):
     """Steps done of `total`, steps per second, and means over the last 100 training episodes.
+
+    Episodes of the warm-up leave the means once learning has begun.
 
     Args:
         total: environment steps of this training.
@@ -26,7 +26,7 @@ class ProgressBar(Callback):
     def __init__(self, total: int, *, every: int = 1000, stream: TextIO | None = None) -> None:
         self.total, self.every = total, every
         self.stream = sys.stderr if stream is None else stream
-        self._recent: deque[Episode] = deque(maxlen=RECENT)
+        self._recent = RecentEpisodes()
         self._bar: Any = None
         self._task: Any = None
         self._began, self._first, self._next = 0.0, 0, 0
@@ -43,7 +43,7 @@ class ProgressBar(Callback):
 
     def on_episode(self, model: "RecurrentSAC", episode: Episode) -> None:
         """Keep it for the means."""
-        self._recent.append(episode)
+        self._recent.add(model, episode)
 
     def on_step(self, model: "RecurrentSAC") -> None:
         """Move the bar, or write a line if it is time."""
@@ -65,13 +65,7 @@ class ProgressBar(Callback):
 
     def _figures(self, done: int) -> str:
         seconds = max(time.perf_counter() - self._began, 1e-9)
-        figures = f"{done / seconds:,.0f} steps/s"
-        if self._recent:
-            n = len(self._recent)
-            reward = sum(episode.total_reward for episode in self._recent) / n
-            length = sum(episode.length for episode in self._recent) / n
-            figures += f"  return {reward:.3g}  length {length:.4g}"
-        return figures
+        return "  ".join([f"{done / seconds:,.0f} steps/s", *self._recent.figures()])
 
 
 def _rich_bar(stream: TextIO) -> Any:

@@ -20,11 +20,13 @@ from kalmanac.rollout import as_vector
 from kalmanac.rollout.vectors import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
+from kalmanac.sac.loaded_settings import changed_config, with_temperature
 from kalmanac.sac.loop import TrainingLoop
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
 from kalmanac.sac.progress import ProgressBar
+from kalmanac.sac.replay_buffer import read_buffer, write_buffer
 from kalmanac.sac.session import Session
 from kalmanac.sac.settings import Drawing, TrainingSettings, choose_device
 from kalmanac.sac.training import Training
@@ -57,7 +59,8 @@ class RecurrentSAC:
         actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
         embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
         normalize_observations: bool = False, privileged_critic: bool = False,
-        actor_objective: ActorObjective = "auto", average_policy: bool = True,
+        actor_objective: ActorObjective = "auto", entropy_in_target: bool = True,
+        average_policy: bool = True,
         bootstrap_truncated: bool | Literal["auto"] = "auto",
         true_previous_action: bool = True, previous_action: bool = True,
         initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
@@ -82,7 +85,8 @@ class RecurrentSAC:
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
             log_std_range=log_std_range, previous_action=previous_action,
-            actor_objective=actor_objective, average_policy=average_policy,
+            actor_objective=actor_objective, entropy_in_target=entropy_in_target,
+            average_policy=average_policy,
             image_channels=tuple(image_channels), image_features=image_features,
         )  # fmt: skip
         self.device = choose_device(device)
@@ -148,14 +152,9 @@ class RecurrentSAC:
         vector = as_vector(env)
         if self._problem is None:
             self._build(Problem.of(vector, privileged=self.agent_settings.privileged_critic))
-        known, policy = self._known()
-        known.require_same(vector)
+        self._known()[0].require_same(vector)
         if self._training is None:
-            explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
-            self._training = Training(
-                explorer, self.settings, vector, known.observations, known.actions, seed=self.seed,
-                steps_before=self.num_timesteps,
-            )  # fmt: skip
+            self._training = self._new_training(vector)
         else:
             self._training.change_env(vector, self.seed)
 
@@ -257,12 +256,33 @@ class RecurrentSAC:
         """Write everything but the replay into one .safetensors file, without pickle.
 
         With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
+        The replay has a file of its own: `save_replay_buffer`.
         """
         document = self._document()
         if policy_alone:
             policy = dict(self.learner.averaged.state_dict())
             document = document | {"learner": None, "policy": policy}
         write_model(path, document)
+
+    def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
+        """Write the replay into one file, without pickle; `.replay` where the name has no suffix.
+
+        Episodes under way are in it as far as they have come.
+        """
+        write_buffer(path, self.replay, self._known()[0])
+
+    def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
+        """Go on with the replay in a file in place of what was collected here.
+
+        Before `learn`, not during it. It needs an `env`, with the spaces of the one that the replay
+        comes from; episodes under way end as truncated, here and there. What the replay holds
+        counts as warm-up.
+        """
+        env = self._attached().collector.streams.env
+        replay = read_buffer(
+            path, self._known()[0], capacity=self.settings.buffer_size, device=self.device
+        )
+        self._training = self._new_training(env, replay)
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Everything but the replay, so that training goes on exactly: what `save` writes, and the
@@ -284,12 +304,19 @@ class RecurrentSAC:
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], env: Environment | None = None, *,
-        device: str | torch.device = "auto",
+        device: str | torch.device = "auto", **changes: Any,
     ) -> "RecurrentSAC":  # fmt: skip
-        """The model in a file. It predicts as it is; to go on learning it needs an `env`."""
+        """The model in a file. It predicts as it is; to go on learning it needs an `env`.
+
+        Args:
+            changes: settings other than the saved ones, such as `learning_rate`, `update_to_data`
+                or `ent_coef`; those that decide its networks are refused.
+        """
         document = read_model(path)
-        model = cls(**document["config"], device=device)
+        model = cls(**changed_config(document["config"], changes), device=device)
         model._build(Problem.from_json(document["spaces"]))
+        if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
+            document["learner"] = with_temperature(document["learner"], model.learner, changes)
         model._load_document(document)
         if env is not None:
             model.set_env(env)
@@ -331,6 +358,16 @@ class RecurrentSAC:
         self._problem = problem
         graph = self.settings.graph
         self._policy = Policy(learner, self.normaliser, graph=graph, averaged=True)
+
+    def _new_training(
+        self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
+    ) -> Training:
+        problem, policy = self._known()
+        explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
+        return Training(
+            explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
+            steps_before=self.num_timesteps, replay=replay,
+        )  # fmt: skip
 
     def _known(self) -> tuple[Problem, Policy]:
         if self._problem is None or self._policy is None:

@@ -16,9 +16,9 @@ class TrainingSettings:
 
     Args:
         buffer_size: transitions kept; None keeps all.
-        learning_starts: transitions collected before the first update. In a new agent's training
-            these are uniformly random actions; a loaded one collects them with its own policy,
-            because the model file holds no replay.
+        learning_starts: transitions of uniformly random actions that a new agent collects before
+            its first update. A loaded one has done so: it acts by itself and learns as soon as
+            its replay holds `batch_size` transitions.
         batch_size: windows per update.
         context_length: transitions per window, T.
         update_to_data: updates per transition, from a fraction of one to several.
@@ -88,13 +88,25 @@ class TrainingSettings:
                 f"drawing: got {self.drawing!r}, expected one of {', '.join(get_args(Drawing))}"
             )
 
-    def updates_after(self, transitions: int) -> int:
+    def warm_up(self, seen: int = 0, held: int = 0) -> int:
+        """Transitions that a training collects before its first update.
+
+        Args:
+            seen: transitions that the agent, or its replay, had before: they count as warm-up.
+            held: transitions that are in the replay already; an agent that has seen something
+                waits until there are as many as windows in a batch.
+        """
+        missing = max(self.learning_starts - seen, self.batch_size - held, 0)
+        return min(self.learning_starts, missing)
+
+    def updates_after(self, transitions: int, warm_up: int | None = None) -> int:
         """How many updates are to have been made once so many transitions are collected.
 
-        ⌊update_to_data · (transitions − learning_starts)⌋, without rounding errors.
+        ⌊update_to_data · (transitions − warm_up)⌋, without rounding errors; None is the warm-up of
+        a new agent.
         """
         ratio = _exactly(self.update_to_data)
-        beyond = max(0, transitions - self.learning_starts)
+        beyond = max(0, transitions - (self.warm_up() if warm_up is None else warm_up))
         return ratio.numerator * beyond // ratio.denominator
 
 

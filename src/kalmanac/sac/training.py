@@ -22,12 +22,14 @@ class Training(Work):
     """Collects with the policy, draws batches, and knows how many updates are due.
 
     `steps_before` is what the agent had seen before this training: beyond `learning_starts`, its
-    own policy acts from the first step on.
+    own policy acts from the first step on, and learns as soon as a batch can be drawn. What a
+    `replay` holds that is given counts as seen, too; its open episodes end as truncated.
     """
 
     def __init__(
         self, policy: Policy, settings: TrainingSettings, env: VectorEnv[Any, Any, Any],
         observations: ObservationCodec, actions: ActionCodec, *, seed: int, steps_before: int = 0,
+        replay: Replay | None = None,
     ) -> None:  # fmt: skip
         self.policy, self.settings = policy, settings
         self.tf32 = settings.tf32
@@ -40,9 +42,12 @@ class Training(Work):
                 f"buffer_size: got {settings.buffer_size}, expected at least one transition for "
                 f"each of {env.num_envs} environments"
             )
-        self.replay = Replay(
-            policy.learner.sizes, env.num_envs, capacity=settings.buffer_size, device=policy.device
-        )
+        if replay is None:
+            sizes, capacity = policy.learner.sizes, settings.buffer_size
+            replay = Replay(sizes, env.num_envs, capacity=capacity, device=policy.device)
+        self.replay = replay
+        self._held_before = self.replay.steps
+        self._make_streams(env.num_envs)
         self._state: PolicyState | None = None  # before the first vector step
         self._asked: Asked | None = None  # actions that are chosen and not taken
         self._attach(env, seed)
@@ -51,9 +56,7 @@ class Training(Work):
     def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Go on in another environment; the episodes under way end as truncated."""
         self._captured = None  # it draws from the generator of before
-        self.replay.close()
-        if env.num_envs > self.replay.streams:
-            self.replay = _with_streams(self.replay, env.num_envs)
+        self._make_streams(env.num_envs)
         self._attach(env, seed)
 
     def ask(self) -> None:
@@ -82,7 +85,8 @@ class Training(Work):
 
     def updates_due(self) -> int:
         """Updates that the transitions collected so far call for and that have not been made."""
-        return self.settings.updates_after(self.transitions) - self.updates
+        warm_up = self.settings.warm_up(self._seen_before, self._held_before)
+        return self.settings.updates_after(self.transitions, warm_up) - self.updates
 
     def update(self) -> Metrics:
         """Draw a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
@@ -113,6 +117,16 @@ class Training(Work):
     def batch_aside(self) -> Batch:
         """A batch for looking at: the updates draw the same ones whether it is asked for or not."""
         return self._draw(self._looking)
+
+    @property
+    def _seen_before(self) -> int:
+        return max(self.steps_before, self._held_before)
+
+    def _make_streams(self, streams: int) -> None:
+        """Room for so many environments; the episodes under way end as truncated."""
+        self.replay.close()
+        if streams > self.replay.streams:
+            self.replay = _with_streams(self.replay, streams)
 
     def _attach(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         sizes = self.policy.learner.sizes
@@ -149,7 +163,7 @@ class Training(Work):
         """The actions to take, and the memory behind them."""
         assert self._asked is not None
         action, state = self._asked.actions(), self._asked.state
-        if self.steps_before + self.transitions < self.settings.learning_starts:
+        if self._seen_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
             sight = self.collector.sight
             action = self.actions.sample(self._warm_up, len(action), sight.action_mask)
@@ -194,6 +208,7 @@ class Training(Work):
             "transitions": self.transitions,
             "updates": self.updates,
             "steps_before": self.steps_before,
+            "held_before": self._held_before,
             "env_seed": self._env_seed,
             "warm_up": self._warm_up.bit_generator.state,
             "drawing": self._drawing.get_state(),
@@ -209,6 +224,7 @@ class Training(Work):
         """
         self.transitions, self.updates = state["transitions"], state["updates"]
         self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
+        self._held_before = state.get("held_before", 0)
         self._state = self._asked = None  # what was chosen belongs to other episodes
         self._warm_up.bit_generator.state = state["warm_up"]
         load_generator(self._drawing, state["drawing"])

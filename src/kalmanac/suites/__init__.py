@@ -8,6 +8,7 @@ from kalmanac.suites import (
     dmc_design,
     dmc_noise,
     latent_rollouts,
+    novel,
     popgym,
     popgym_ablation,
 )
@@ -23,6 +24,7 @@ SUITES: dict[str, Suite] = {
     "dmc-actions": dmc_actions.SUITE,
     "popgym": popgym.SUITE,
     "popgym-ablation": popgym_ablation.SUITE,
+    "novel": novel.SUITE,
 }
 PRESETS: dict[str, Preset] = {
     name: preset for suite in SUITES.values() for name, preset in suite.presets.items()

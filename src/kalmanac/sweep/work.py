@@ -149,7 +149,10 @@ def _resumed_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Fou
 
 
 def _execution(how: How, stop: StopFile) -> dict[str, Any]:
-    return {"device": how.device, "events": how.events, "stop": stop}
+    # a sweep's runs are as long as its plan says, and their checkpoints would fill a disk
+    return {
+        "device": how.device, "events": how.events, "stop": stop, "keep_checkpoint": False
+    }  # fmt: skip
 
 
 def _caught(runs: int, train: Callable[[], Found]) -> Found:

@@ -71,6 +71,17 @@ def above_denormal(x):
     return x.dtype.type(np.finfo(x.dtype).tiny * 1e8)
 
 
+@numba.njit
+def bounds(x):
+    """(scale, least): a gain is computed from variances times `scale`, and a prior's `least` more.
+
+    So neither a sum of variances near the largest number is infinite, for |a| up to 8, nor the
+    inverse of a sum of denormal ones; where both are zero, the reading is taken. Only for priors of
+    less than 1e-28 (float64: 1e-289) does the gain feel that.
+    """
+    return x.dtype.type(1 / 64), x.dtype.type(np.finfo(x.dtype).tiny)
+
+
 @one_row
 def forward_row(i, low, count, inputs, floors, beliefs, facts, outputs):
     """`forward` for `count` channels of row i, from channel `low` on."""
@@ -82,6 +93,7 @@ def forward_row(i, low, count, inputs, floors, beliefs, facts, outputs):
     steps = w.shape[1]
     length = min(max(lengths[i], 0), steps)
     zero, one, tiny = w.dtype.type(0), w.dtype.type(1), above_denormal(w)
+    largest, (scale, least) = w.dtype.type(np.finfo(w.dtype).max), bounds(w)
 
     a_, b_ = row(a, 0, 0, low), row(b, 0, 0, low)
     m_lost, P_lost = row(m_rounding, i, 0, low), row(P_rounding, i, 0, low)
@@ -105,19 +117,19 @@ def forward_row(i, low, count, inputs, floors, beliefs, facts, outputs):
         if observed[i, t]:
             for n in range(count):
                 q_t, r_t = noise(q_[n], q_floor), noise(r_[n], r_floor)
+                p, r_scaled = a_[n] * a_[n] * (scale * P[n]) + (scale * q_t + least), scale * r_t
+                inverse = one / (p + r_scaled)
+                k, g = p * inverse, r_scaled * inverse  # g is 1 - k without cancellation
                 moved = b_[n] * u_[n] - (one - a_[n]) * m[n]
                 grown = q_t - (one - a_[n]) * (one + a_[n]) * P[n]
-                x, p = m[n] + moved, P[n] + grown  # the prior
-                inverse = one / (p + r_t)
-                k, g = p * inverse, r_t * inverse  # g is 1 - k without cancellation
-                m_change = moved + k * (w_[n] - x) + m_lost[n]
-                P_change = (grown * r_t - P[n] * p) * inverse + P_lost[n]
+                m_change = moved + k * (w_[n] - (m[n] + moved)) + m_lost[n]
+                P_change = grown * g - P[n] * k + P_lost[n]
                 y, z = m[n] + m_change, P[n] + P_change
-                sharp = p > r_t  # then these sums cancel, but the memory is short
+                sharp = p > r_scaled  # then these sums cancel, but the memory is short
                 m_lost[n] = zero if sharp else m_change - (y - m[n])
                 P_lost[n] = zero if sharp else P_change - (z - P[n])
-                y = g * x + k * w_[n] if sharp else y
-                z = g * p if sharp else z
+                y = g * m[n] + g * moved + k * w_[n] if sharp else y
+                z = k * r_t if sharp else z
                 y = zero if abs(y) <= tiny else y
                 m[n] = y
                 P[n] = z
@@ -128,8 +140,11 @@ def forward_row(i, low, count, inputs, floors, beliefs, facts, outputs):
                 m_change = b_[n] * u_[n] - (one - a_[n]) * m[n] + m_lost[n]
                 P_change = noise(q_[n], q_floor) - (one - a_[n]) * (one + a_[n]) * P[n] + P_lost[n]
                 y, z = m[n] + m_change, P[n] + P_change
-                m_lost[n] = m_change - (y - m[n])
-                P_lost[n] = P_change - (z - P[n])
+                # beyond the largest number: it stands in, so that a later reading is made use of
+                m_lost[n] = zero if abs(y) > largest else m_change - (y - m[n])
+                P_lost[n] = zero if z > largest else P_change - (z - P[n])
+                y = largest if y > largest else (-largest if y < -largest else y)
+                z = largest if z > largest else z
                 y = zero if abs(y) <= tiny else y
                 m[n] = y
                 P[n] = z
@@ -159,6 +174,7 @@ def backward_row(
     length = min(max(lengths[i], 0), steps)
     zero, one, two = w.dtype.type(0), w.dtype.type(1), w.dtype.type(2)
     tiny = above_denormal(w)
+    scale, least = bounds(w)
 
     a_, b_ = row(a, 0, 0, low), row(b, 0, 0, low)
     ga_, gb_ = row(g_a, i, 0, low), row(g_b, i, 0, low)
@@ -197,20 +213,21 @@ def backward_row(
                 x, y = mu[n] + v, pi[n] + z  # the adjoints of this step's posterior
                 v, z = v - (x - mu[n]), z - (y - pi[n])
                 q_t, r_t = noise(q_[n], q_floor), noise(r_[n], r_floor)
-                p = a_[n] * a_[n] * P_[n] + q_t
-                inverse = one / (p + r_t)
-                k, g = p * inverse, r_t * inverse
-                e = (w_[n] - a_[n] * m_[n] - b_[n] * u_[n]) * inverse
-                p_bar = g * (x * e + y * g)
-                c_bar = g * x
-                gr_[n] = k * (y * k - x * e) * slope(r_[n], r_floor)
-                gw_[n] = k * x
+                p, r_scaled = a_[n] * a_[n] * (scale * P_[n]) + (scale * q_t + least), scale * r_t
+                inverse = one / (p + r_scaled)
+                k, g = p * inverse, r_scaled * inverse
+                c_bar, w_bar = g * x, k * x
+                e = scale * (w_[n] - a_[n] * m_[n] - b_[n] * u_[n])
+                ce, we = c_bar * e * inverse, w_bar * e * inverse  # e * inverse may be infinite
+                p_bar = ce + y * g * g
+                gr_[n] = (y * k * k - we) * slope(r_[n], r_floor)
+                gw_[n] = w_bar
                 gu_[n] = b_[n] * c_bar
                 # to the step before: μ ← a g μ, π ← (a g)² π + a² g e μ, summed up by the change
                 fade = (one - a_[n]) + a_[n] * k  # 1 - a g
                 v = v - x * fade
-                z = z - y * fade * (two - fade) + a_[n] * a_[n] * g * e * x
-                sharp = p > r_t
+                z = z - y * fade * (two - fade) + a_[n] * a_[n] * ce
+                sharp = p > r_scaled
                 x_new, y_new = x + v, y + z
                 mu_lost[n] = zero if sharp else v - (x_new - x)
                 pi_lost[n] = zero if sharp else z - (y_new - y)

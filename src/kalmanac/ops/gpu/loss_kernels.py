@@ -52,7 +52,7 @@ def count(valid, steps, WIDE: tl.constexpr):
 @triton.jit
 def judge(
     logits, q, following, action, reward, terminated, valid, log_alpha, g_logits, g_q, partials,
-    rows, T, A, gamma: tl.float64, VALUE: tl.constexpr, CROSS: tl.constexpr,
+    rows, T, A, gamma: tl.float64, SOFT: tl.constexpr, VALUE: tl.constexpr, CROSS: tl.constexpr,
     WIDE: tl.constexpr, BLOCK: tl.constexpr, AP: tl.constexpr,
 ):  # fmt: skip
     """BLOCK tokens of (rows, T + 1): slopes of logits and Q, and their share of every sum."""
@@ -74,7 +74,8 @@ def judge(
 
     log_there, there = log_softmax(logits, at + A, here, inside)
     _, _, least = lower(following, twin, at + A, here)
-    value = tl.sum(there * (least - alpha * log_there), 1)
+    worth = least - alpha * log_there if SOFT else least
+    value = tl.sum(there * worth, 1)
     over = tl.load(terminated + step, mask=ok, other=0) != 0
     target = tl.load(reward + step, mask=ok, other=0.0).to(dtype)
     target += tl.where(over, 0.0, (value * gamma).to(dtype))
@@ -157,11 +158,12 @@ class Judged(NamedTuple):
 def discrete_losses(
     logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, *, gamma: float, entropy_goal: float,
-    value: bool, cross_entropy: float,
+    entropy_in_target: bool, value: bool, cross_entropy: float,
 ) -> Judged:  # fmt: skip
     """See `kalmanac.agent.losses`; logits (B, T + 1, A), q and the target's Q (2, B, T + 1, A).
 
-    The actor climbs the `value`, the cross-entropy times its weight, or both.
+    The actor climbs the `value`, the cross-entropy times its weight, or both. Without
+    `entropy_in_target`, V(next) in the critic's target has no term with α.
     """
     rows, tokens, actions = logits.shape
     programs = triton.cdiv(rows * tokens, BLOCK)
@@ -173,7 +175,7 @@ def discrete_losses(
     judge[(programs,)](
         *given, terminated.contiguous(), valid.contiguous(), alpha, g_logits, g_q, partials,
         rows, tokens - 1, actions, gamma,
-        VALUE=value, CROSS=cross_entropy,
+        SOFT=entropy_in_target, VALUE=value, CROSS=cross_entropy,
         WIDE=min(triton.next_power_of_2(rows * tokens), 4096), BLOCK=BLOCK,
         AP=max(triton.next_power_of_2(actions), 2), num_warps=4,
     )  # fmt: skip
