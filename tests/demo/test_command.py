@@ -17,6 +17,7 @@ RUNS = {"best-arm-memoryless", "best-arm-oracle", "best-arm-vssm+kf", "track-vss
 
 @pytest.fixture
 def quick(monkeypatch):
+    monkeypatch.setattr(bandit, "EVALUATED", 8)
     monkeypatch.setattr(bandit, "NEW_EPISODES", 8)
     monkeypatch.setattr(bandit, "TRIES", 3)
     monkeypatch.setattr(tracking, "FITTED", 4)
@@ -97,12 +98,13 @@ def test_a_run_that_diverged_ends_the_demo_in_one_line(tmp_path, capsys, monkeyp
     assert capsys.readouterr().err.startswith("kalmanac demo: memoryless diverged: ")
 
 
-def test_the_runs_are_the_preset_s_own_with_the_seed_asked_for(tmp_path):
+def test_the_runs_are_the_preset_s_own_with_the_seed_asked_for(tmp_path, quick):
     short = bandit.shortened("oracle", 5).changed({"total_steps": 64})
     trained = training.train(short, tmp_path)
     assert is_run(trained.place)
     expected = bandit.PRESETS[bandit.PRESET].experiment("oracle")
-    expected = expected.changed({"total_steps": 64, "seed": 5})
+    judged = {"eval_episodes": bandit.EVALUATED, "eval_on_device": True}
+    expected = expected.changed({"total_steps": 64, "seed": 5, **judged})
     assert read_experiment(trained.place) == expected.to_data()
     assert expected.label == "shortened"
     assert expected.hash in trained.place.name

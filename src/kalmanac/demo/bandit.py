@@ -14,6 +14,7 @@ from kalmanac.suites import PRESETS
 
 PRESET = "best-arm-demo"
 AGENTS = ("memoryless", "oracle", "vssm+kf")  # the quick ones first
+EVALUATED = 1000  # episodes of an evaluation during training
 NEW_EPISODES, NEW_SEED = 1000, 1_000_003  # apart from the seeds of training and its evaluations
 PLACES = ("in", "out")  # where the best models play them
 BANDIT = {"mu": 0.2, "sigma": 1.0}  # of the episode that is drawn
@@ -21,8 +22,9 @@ LEAST_SAMPLES, TRIES = 8, 200
 
 
 def shortened(agent: str, seed: int) -> Experiment:
-    """What an agent learns: the preset's task and settings."""
-    return PRESETS[PRESET].experiment(agent).changed({"seed": seed})
+    """What an agent learns: the preset's task and settings, with more episodes to judge it by."""
+    judged = {"eval_episodes": EVALUATED, "eval_on_device": True}  # all at once, in half a second
+    return PRESETS[PRESET].experiment(agent).changed({"seed": seed, **judged})
 
 
 def title_of(experiment: Experiment) -> str:
