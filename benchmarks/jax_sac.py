@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from kalmanac.agent import Learner
-from kalmanac.agent.optimiser import BETAS, TINY
+from kalmanac.agent.optimiser import TINY
 from kalmanac.encoders.stack import NORM_EPS
 from kalmanac.replay import Batch, Sizes
 from peers import jax_filter
@@ -36,6 +36,7 @@ class Rules(NamedTuple):
     entropy_goal: float | None  # None: the temperature is fixed
     r_min: float
     q_min: float
+    betas: tuple[float, ...]  # Adam's
 
 
 class State(NamedTuple):
@@ -69,7 +70,9 @@ class JaxSAC:
         target = {f"critic.{k}": _array(x, place) for k, x in learner.target.named_parameters()}
         layer: Any = learner.actor.get_submodule(FILTER[:-1])
         goal = learner.entropy_goal if learner.learns_temperature else None
-        rules = Rules(own.learning_rate, own.gamma, own.tau, goal, layer.r_min, layer.q_min)
+        rules = Rules(
+            own.learning_rate, own.gamma, own.tau, goal, layer.r_min, layer.q_min, own.adam_betas
+        )  # fmt: skip
         return JaxSAC(learnt | {"log_alpha": _array(learner.log_alpha, place)}, target, rules)
 
     @staticmethod
@@ -107,7 +110,7 @@ def update(rules: Rules, state: State, batch: dict[str, Any]) -> tuple[State, di
     with jax.default_matmul_precision("tensorfloat32"):  # on a CPU it is float32 all the same
         gradients, found = jax.grad(total, has_aux=True)(state.learnt)
     steps = state.steps + 1
-    over, rest = BETAS
+    over, rest = rules.betas
     average = _map(lambda m, g: over * m + (1 - over) * g, state.average, gradients)
     square = _map(lambda v, g: rest * v + (1 - rest) * g * g, state.square, gradients)
     pace, scale = rules.learning_rate / (1 - over**steps), jnp.sqrt(1 - rest**steps)
@@ -219,7 +222,7 @@ def _check(learner: Learner) -> None:
     """What is written here is all of what this learner does."""
     for name, expected in {
         "encoder": "vssm+kf", "privileged_critic": False, "actor_objective": "value",
-        "max_grad_norm": None, "previous_action": True,
+        "max_grad_norm": None, "previous_action": True, "entropy_in_target": True,
     }.items():  # fmt: skip
         came = getattr(learner.settings, name)
         if came != expected:

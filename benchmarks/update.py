@@ -167,6 +167,7 @@ def make_learner(
         actor_hidden=task.actor_hidden,
         critic_hidden=task.critic_hidden,
         ent_coef=0.1 if task.name == "Best Arm" else "auto",
+        actor_objective="value",  # what the peers do too
     )
     return Learner(settings, task.sizes, device=device, bfloat16_heads=bfloat16_heads)
 

@@ -27,7 +27,8 @@ from report import print_table
 # What the defaults were, as flags: the paper's objective, the newest weights in evaluations,
 # windows that begin like episodes, and truncation that never ends a task.
 BEFORE = (
-    "--actor-objective value --no-average-policy --no-true-previous-action --bootstrap-truncated"
+    "--actor-objective value --no-average-policy --no-true-previous-action --bootstrap-truncated "
+    "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005"
 )
 WHEN = {"before": BEFORE, "now": ""}
 
@@ -38,12 +39,13 @@ class Task(NamedTuple):
     env: str
     steps: int
     flags: str = ""
+    before: str = ""  # flags of its preset that were others
 
 
-BEST_ARM = "--eval-every 10000 --eval-on-device"
+BEST_ARM, MANY = "--eval-every 10000 --eval-on-device", "--num-envs 64"
 TASKS = {
-    "best-arm": Task("best-arm", 500_000, f"--encoder vssm+kf {BEST_ARM}"),
-    "best-arm-oracle": Task("best-arm", 500_000, f"--encoder oracle {BEST_ARM}"),
+    "best-arm": Task("best-arm", 500_000, f"--encoder vssm+kf {BEST_ARM}", MANY),
+    "best-arm-oracle": Task("best-arm", 500_000, f"--encoder oracle {BEST_ARM}", MANY),
     "count-recall": Task("popgym/CountRecallEasy", 300_000),
     "mine-sweeper": Task("popgym/MineSweeperEasy", 400_000),
     "repeat-previous": Task("popgym/RepeatPreviousEasy", 300_000),
@@ -84,7 +86,7 @@ def lines(when: str, seeds: int, only: Sequence[str]) -> list[str]:
     """NAME TASK FLAGS of every training, seed by seed."""
     return [
         f"{name}.{when}-seed{seed} {task.env} --steps {task.steps} --seed {seed} --overlap "
-        f"{task.flags} {WHEN[when]}".rstrip()
+        f"{task.flags} {WHEN[when]} {task.before if when == 'before' else ''}".rstrip()
         for seed in range(seeds)
         for name, task in TASKS.items()
         if name in only

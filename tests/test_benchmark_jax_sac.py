@@ -16,7 +16,7 @@ def small_learner(**changes):
     """As after some learning: log α, target and norm have left their start."""
     settings = {
         "embedding": 4, "encoder_settings": {"d_state": 5, "norm": True}, "actor_hidden": (6,),
-        "critic_hidden": (7, 7), "initial_ent_coef": 0.3,
+        "critic_hidden": (7, 7), "initial_ent_coef": 0.3, "actor_objective": "value",
     }  # fmt: skip
     learner = Learner(AgentSettings(**(settings | changes)), SIZES)
     draw = torch.Generator().manual_seed(1)

@@ -191,6 +191,8 @@ def test_target_entropies() -> None:
         ({"context": 0}, "context: got 0"),
         ({"max_grad_norm": 0.0}, "max_grad_norm: got 0.0"),
         ({"log_std_range": (1.0, 0.0)}, "log_std_range"),
+        ({"adam_betas": (0.9, 1.0)}, "adam_betas"),
+        ({"adam_betas": (0.9,)}, "adam_betas"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -16,21 +16,26 @@ def parameters(device: str) -> list[Tensor]:
     return [torch.randn(shape, generator=random).to(device).requires_grad_() for shape in SHAPES]
 
 
-def made(device: str, fused: bool) -> tuple[Adam, list[Tensor], Tensor]:
+def made(
+    device: str, fused: bool, betas: tuple[float, float] = (0.9, 0.999)
+) -> tuple[Adam, list[Tensor], Tensor]:
     """Two groups, of which the second is followed."""
     mine = parameters(device)
     trailing = side_by_side([x.detach().clone() for x in mine[2:]])
-    adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing(["b"], trailing, 0.1))
+    adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing(["b"], trailing, 0.1), betas)
     adam._fused = fused
     return adam, mine, trailing
 
 
 @pytest.mark.parametrize(("device", "fused"), FORMS)
 @pytest.mark.parametrize("max_norm", [None, 2.0])
-def test_it_moves_as_torch_does(max_norm: float | None, device: str, fused: bool) -> None:
-    adam, mine, trailing = made(device, fused)
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.95, 0.98)])
+def test_it_moves_as_torch_does(
+    max_norm: float | None, betas: tuple[float, float], device: str, fused: bool
+) -> None:
+    adam, mine, trailing = made(device, fused, betas)
     theirs = parameters(device)
-    plain = torch.optim.Adam(theirs, lr=0.01)
+    plain = torch.optim.Adam(theirs, lr=0.01, betas=betas)
     average = [x.detach().clone() for x in theirs[2:]]
     random = torch.Generator().manual_seed(1)
     for _ in range(5):

@@ -8,8 +8,8 @@ def test_the_paper_s_settings_are_those_of_table_1():
         "env": "best-arm", "env_settings": {"cost": 0.0}, "total_steps": 500_000,
         "batch_size": 64, "context_length": 256, "update_to_data": 0.25, "eval_episodes": 100,
         "actor_hidden": (128,), "critic_hidden": (256,), "ent_coef": 0.1, "buffer_size": None,
-        "learning_rate": 3e-4, "gamma": 0.99, "embedding": 16, "tau": 0.005, "label": "",
-        "learning_starts": 5000, "eval_every": 10_000, "evaluations": ("in", "out"),
+        "learning_rate": 3e-4, "gamma": 0.99, "embedding": 16, "tau": 0.02, "label": "",
+        "learning_starts": 5000, "num_envs": 8, "eval_every": 10_000, "evaluations": ("in", "out"),
         "encoder": "vssm+kf", "encoder_settings": {}, "drawing": "episodes",
     } == experiment.part(type(experiment))  # fmt: skip
 

@@ -82,7 +82,8 @@ class Learner:
             follows.insert(0, ("actor", self.averaged))
         copied = side_by_side([p for _, module in follows for p in module.parameters()])
         trailing = Trailing([group for group, _ in follows], copied, settings.tau)
-        self.optimiser = Adam(learnt, settings.learning_rate, trailing)
+        betas = (settings.adam_betas[0], settings.adam_betas[1])
+        self.optimiser = Adam(learnt, settings.learning_rate, trailing, betas)
 
     def initial_state(self, rows: int) -> State:
         """The actor's memory before the first step of `rows` episodes."""

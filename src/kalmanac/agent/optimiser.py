@@ -16,7 +16,7 @@ from kalmanac.ops import gpu
 from kalmanac.ops.late import late
 
 ALIGNED = 16  # numbers: parameters begin at multiples of 64 bytes, as matrix products like them
-BETAS, TINY = (0.9, 0.999), 1e-8  # of Adam
+TINY = 1e-8  # of Adam
 
 _moved = late("kalmanac.ops.gpu.adam_kernels", "Moved")
 _step = late("kalmanac.ops.gpu.adam_kernels", "step")
@@ -32,18 +32,19 @@ class Trailing(NamedTuple):
 
 
 class Adam:
-    """Moves the parameters of named groups (Kingma & Ba, 2015; β = 0.9, 0.999; ε = 1e-8).
+    """Moves the parameters of named groups (Kingma & Ba, 2015; ε = 1e-8).
 
     The parameters become views of `values`: load into them, never replace them.
     """
 
     def __init__(
-        self, groups: Mapping[str, Sequence[Tensor]], learning_rate: float, trailing: Trailing
-    ) -> None:
+        self, groups: Mapping[str, Sequence[Tensor]], learning_rate: float, trailing: Trailing,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:  # fmt: skip
         everything = [p for group in groups.values() for p in group]
         self.values = side_by_side(everything)
         self.spans = _spans(groups)
-        self.learning_rate, self.trailing = learning_rate, trailing
+        self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
         first, last = self.spans[trailing.groups[0]], self.spans[trailing.groups[-1]]
         self._followed = slice(first.start, last.stop)
         self.gradients = torch.zeros_like(self.values)
@@ -79,8 +80,8 @@ class Adam:
         self._steps += 1
         torch._fused_adam_(
             [self.values], [self.gradients], [self._average], [self._square], [], [self._steps],
-            lr=self.learning_rate, beta1=BETAS[0], beta2=BETAS[1], weight_decay=0.0, eps=TINY,
-            amsgrad=False, maximize=False,
+            lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=0.0,
+            eps=TINY, amsgrad=False, maximize=False,
         )  # fmt: skip
         _, values, rate = self.trailing
         values.lerp_(self.values[self._followed], rate)
@@ -94,7 +95,8 @@ class Adam:
         moved = (self.values, self.gradients, self._average, self._square, self._steps, values)
         return _step(
             _moved(*moved), [self.spans[name] for name in clipped], self._followed.start,
-            learning_rate=self.learning_rate, tau=rate, max_norm=max_norm, betas=BETAS, tiny=TINY,
+            learning_rate=self.learning_rate, tau=rate, max_norm=max_norm, betas=self.betas,
+            tiny=TINY,
         )  # fmt: skip
 
     def state_dict(self) -> dict[str, Tensor]:

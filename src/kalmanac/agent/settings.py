@@ -26,6 +26,8 @@ class AgentSettings:
         actor_hidden, critic_hidden: widths of the heads' hidden layers.
         head_gain: scale of the heads' orthogonal initial weights (a choice).
         learning_rate: Adam's, for all networks and the temperature.
+        adam_betas: how long Adam remembers gradients and their squares. Squares of a much larger
+            beginning slow down all that follows for as long as they are remembered.
         gamma: discount factor.
         tau: share of the critic that the target takes over after every update (Polyak).
         ent_coef: the entropy temperature α; "auto" learns it.
@@ -57,6 +59,7 @@ class AgentSettings:
     critic_hidden: tuple[int, ...] = (256, 256)
     head_gain: float = 1.0
     learning_rate: float = 3e-4
+    adam_betas: tuple[float, ...] = (0.9, 0.999)
     gamma: float = 0.99
     tau: float = 0.005
     ent_coef: float | Literal["auto"] = "auto"
@@ -116,6 +119,9 @@ class AgentSettings:
             raise ValueError(
                 f"ent_coef: got 0, expected a number above 0 for {self.actor_objective}"
             )
+        betas = self.adam_betas
+        if len(betas) != 2 or not all(_number(b) and 0 <= b < 1 for b in betas):
+            raise ValueError(f"adam_betas: got {betas!r}, expected two numbers in [0, 1)")
         low, high = self.log_std_range
         if not low < high:
             raise ValueError(f"log_std_range: got {self.log_std_range!r}, expected (low, high)")

@@ -72,6 +72,8 @@ class Experiment:
     """Widths of the critic's hidden layers."""
     learning_rate: float = 3e-4
     """Adam's, for all networks."""
+    adam_betas: tuple[float, ...] = (0.9, 0.999)
+    """How long Adam remembers gradients and their squares."""
     gamma: float = 0.99
     """Discount factor."""
     tau: float = 0.005
@@ -123,7 +125,7 @@ class Experiment:
     """A truncated episode might have gone on: its value counts. auto asks the environment."""
     buffer_size: int | None = None
     """Transitions kept; None keeps all."""
-    learning_starts: int = 5_000
+    learning_starts: int = 1_000
     """Random steps before the first update."""
     overlap: bool = False
     """A GPU learns while the environments step, with actions of a policy one vector step older."""

@@ -41,6 +41,7 @@ NEUTRAL: Mapping[str, Any] = {
 EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
     **NEUTRAL,
     "actor_objective": "value",
+    "adam_betas": [0.9, 0.999],
     "entropy_in_target": True,
     "average_policy": False,
     "bootstrap_truncated": True,

@@ -11,8 +11,9 @@ from kalmanac.encoders import encoder_settings
 
 # how it collects, draws and learns; all others decide its networks, or what their weights mean
 CHANGEABLE = (
-    "learning_rate", "buffer_size", "learning_starts", "batch_size", "context_length", "burn_in",
-    "tau", "gamma", "ent_coef", "initial_ent_coef", "target_entropy", "target_entropy_scale",
+    "learning_rate", "adam_betas", "buffer_size", "learning_starts", "batch_size", "context_length",
+    "burn_in", "tau", "gamma", "ent_coef", "initial_ent_coef", "target_entropy",
+    "target_entropy_scale",
     "update_to_data", "drawing", "true_previous_action", "actor_objective", "entropy_in_target",
     "average_policy", "bootstrap_truncated", "max_grad_norm", "overlap", "tf32",
     "bfloat16_heads", "graph", "seed",

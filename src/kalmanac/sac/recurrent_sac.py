@@ -51,8 +51,9 @@ class RecurrentSAC:
 
     def __init__(
         self, encoder: str = "vssm+kf", env: Environment | None = None, *,
-        learning_rate: float = 3e-4, buffer_size: int | None = None, learning_starts: int = 5000,
+        learning_rate: float = 3e-4, buffer_size: int | None = None, learning_starts: int = 1000,
         batch_size: int = 32, context_length: int = 64, tau: float = 0.005, gamma: float = 0.99,
+        adam_betas: tuple[float, ...] = (0.9, 0.999),
         ent_coef: float | Literal["auto"] = "auto",
         target_entropy: float | Literal["auto"] = "auto", update_to_data: float = 1.0,
         drawing: Drawing = "episodes", burn_in: int = 0,
@@ -81,6 +82,7 @@ class RecurrentSAC:
             encoder=encoder, encoder_settings=dict(encoder_settings or {}), embedding=embedding,
             context=context_length + burn_in, actor_hidden=tuple(actor_hidden),
             critic_hidden=tuple(critic_hidden), head_gain=head_gain, learning_rate=learning_rate,
+            adam_betas=tuple(adam_betas),
             gamma=gamma, tau=tau, ent_coef=ent_coef, initial_ent_coef=initial_ent_coef,
             target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
             privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,

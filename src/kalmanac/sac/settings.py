@@ -45,7 +45,7 @@ class TrainingSettings:
     """
 
     buffer_size: int | None = None
-    learning_starts: int = 5000
+    learning_starts: int = 1000
     batch_size: int = 32
     context_length: int = 64
     update_to_data: float = 1.0

@@ -60,7 +60,7 @@ class ValueCheck:
             return (
                 f"{seen}. Likely cause: {share:.0%} of the episodes end as truncated, and what "
                 "would come after is never seen; if that end is part of the task, set "
-                "bootstrap_truncated=False (--no-bootstrap-truncated)"
+                "bootstrap_truncated=False (--bootstrap-truncated False)"
             )
         return (
             f"{seen}. Likely cause: the entropy bonus outweighs the rewards; raise the rewards' "

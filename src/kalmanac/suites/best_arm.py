@@ -34,6 +34,7 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
         actor_hidden=(128,),
         critic_hidden=(256,),
         ent_coef=0.1,
+        learning_starts=5_000,
         batch_size=64,
         context_length=256,
         update_to_data=0.25,

@@ -22,6 +22,7 @@ def paper(agent: str = "vssm+kf", *, task: str = "cheetah-run", seed: int = 0) -
         seed=seed,
         actor_hidden=(256, 256),
         critic_hidden=(256, 256),
+        learning_starts=5_000,
         batch_size=32,
         context_length=64,
         update_to_data=1.0,
