@@ -1,12 +1,14 @@
 """The demo as a whole: what it trains and keeps, and what it writes."""
 
 import sys
+from functools import partial
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
 from kalmanac.demo import bandit, command, main, tracking, training
+from kalmanac.envs import bayes_threshold
 from kalmanac.experiment import Progress
 from kalmanac.runlog import METRICS, is_run, read_experiment, read_summary
 
@@ -20,6 +22,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(bandit, "EVALUATED", 8)
     monkeypatch.setattr(bandit, "NEW_EPISODES", 8)
     monkeypatch.setattr(bandit, "TRIES", 3)
+    monkeypatch.setattr(bandit, "bayes_threshold", partial(bayes_threshold, episodes=100))
     monkeypatch.setattr(tracking, "FITTED", 4)
     monkeypatch.setattr(tracking, "JUDGED", 4)
 

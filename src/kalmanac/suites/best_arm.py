@@ -56,15 +56,15 @@ def shortened(agent: str = "vssm+kf", *, seed: int = 0) -> Experiment:
         {
             "env_settings": {"horizon": 100},
             "label": SHORTENED,
-            "num_envs": 64,
-            "total_steps": 40_000,
+            "total_steps": 20_000,
+            "learning_starts": 2_000,
             "learning_rate": 1e-3,
             "gamma": 0.97,
             "tau": 0.05,
             "ent_coef": 0.03,
             "batch_size": 32,
             "context_length": 64,
-            "eval_every": 4_000,
+            "eval_every": 2_000,
             "eval_episodes": 400,
             "evaluations": ("in",),
         }
