@@ -132,8 +132,8 @@ def as_table(title: str, rows: Mapping[str, Row], ceilings: Mapping[str, Ceiling
         "to 3 instead of 0 to 2, never seen in training.",
         "Bayes threshold: the best fixed threshold on |mean| / std of the posterior, with σ known; "
         "no agent, and not the best of all policies.",
-        f"The picture's episode: the first, counting seeds from 0, with {LEAST_SAMPLES} samples or "
-        f"more (else the longest of {TRIES}), won or lost.",
+        "The picture's episode: of the last model, the first, counting seeds from 0, with "
+        f"{LEAST_SAMPLES} samples or more (else the longest of {TRIES}), won or lost.",
         "One seed and a short training: a look, not a comparison.",
     )
     return "\n".join([title, "", *lines, "", *notes, ""])

@@ -44,7 +44,7 @@ def leave(folder: Path, arms: dict[str, Trained], tracked: Tracked) -> str:
     title = bandit.title_of(told)
     rows = {agent: bandit.measure(arms[agent]) for agent in reversed(bandit.AGENTS)}
     ceilings = {name: bandit.threshold(told, name) for name in bandit.PLACES}
-    model = RecurrentSAC.load(place / MODELS["best"], device="cpu")
+    model = RecurrentSAC.load(place / MODELS["last"], device="cpu")
     played = bandit.play(model, told.env_settings)
     draw(title, arms, ceilings["in"], played, tracked, folder / PICTURE)
     table = f"{bandit.as_table(title, rows, ceilings)}\n{as_lines(tracked)}"

@@ -83,6 +83,7 @@ def draw_curves(axes: Any, arms: Mapping[str, Trained], ceiling: Ceiling) -> Non
     axes.set_title(f"Learning: mean of {episodes} test episodes ± standard error")
     axes.set(xlabel="training steps (thousands)", ylabel="return / 10     (1: right at once)")
     axes.set_xlim(left=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", alpha=0.25)
 
 
@@ -99,9 +100,9 @@ def draw_episode(axes: Any, played: Played) -> None:
         label="its ± 3σ band: for comparison, hidden too",
     )  # fmt: skip
     axes.axvline(steps[-1], color=BLUE, lw=1.5, ls=":")
-    said = {ABOVE: "decides “above”", BELOW: "decides “below”", None: "never decides"}
+    said = {ABOVE: "“above”", BELOW: "“below”", None: "no decision"}[played.decision]
     verdict = "right" if played.won else "wrong"
-    axes.set_title(f"vssm+kf, one episode: {said[played.decision]} after {len(steps)}, {verdict}")
+    axes.set_title(f"vssm+kf, one episode: {said} after {len(steps)} samples, {verdict}")
     axes.set(xlabel="samples so far", ylabel="value of a sample")
     axes.xaxis.get_major_locator().set_params(integer=True)
 
