@@ -56,14 +56,15 @@ def shortened(agent: str = "vssm+kf", *, seed: int = 0) -> Experiment:
         {
             "env_settings": {"horizon": 100},
             "label": SHORTENED,
-            "total_steps": 20_000,
+            "total_steps": 24_000,
             "learning_starts": 2_000,
-            "learning_rate": 5e-4,
+            "learning_rate": 1e-3,
             "gamma": 0.97,
             "tau": 0.03,
             "ent_coef": 0.03,
             "context_length": 64,
-            "eval_every": 2_000,
+            "normalize_observations": True,
+            "eval_every": 4_000,
             "eval_episodes": 400,
             "evaluations": ("in",),
         }
