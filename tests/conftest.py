@@ -20,6 +20,14 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_secret(tmp_path_factory):
+    """Runs are signed with a secret of the tests' own, in processes that they start, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def compiled_only(monkeypatch):
     """Without the interpreted GPU backend, for tests that run all backends on larger problems."""

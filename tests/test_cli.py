@@ -30,6 +30,15 @@ def test_version(capsys):
     assert capsys.readouterr().out.strip() == f"kalmanac {__version__}"
 
 
+def test_ctrl_c_is_one_line(capsys, monkeypatch):
+    def interrupted(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kalmanac.runs.main", interrupted)
+    assert main(["runs"]) == 130
+    assert capsys.readouterr().err == "kalmanac runs: interrupted\n"
+
+
 @pytest.mark.parametrize(
     ("word", "hint"), [("doctr", "did you mean 'doctor'?"), ("xyzzy", "expected one of train")]
 )

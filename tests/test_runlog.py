@@ -17,6 +17,7 @@ from kalmanac.runlog import (
     LOCK,
     METRICS,
     PROVENANCE,
+    SIGNATURE,
     SUMMARY,
     TIMING,
     FolderTakenError,
@@ -119,7 +120,7 @@ def test_the_same_experiment_starts_over_only_when_told(folder):
     with RunFolder(folder.path, WHAT, overwrite=True, events=False):
         pass
     names = {file.name for file in folder.path.iterdir()}
-    assert names == {EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, "notes.txt"}
+    assert names == {EXPERIMENT, SIGNATURE, METRICS, TIMING, SUMMARY, PROVENANCE, "notes.txt"}
     assert read_metrics(folder.path) == []
 
 

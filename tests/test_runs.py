@@ -113,7 +113,7 @@ def test_a_lock_of_this_machine_knows_at_once(tmp_path):
     (path / "lock.json").write_text(json.dumps(owner | {"started": 1}))  # another process's number
     os.utime(path / "summary.json", (NOW, NOW))
     assert read_run(path, now=NOW).status == "killed"
-    (path / "lock.json").write_text(json.dumps(owner | {"host": "elsewhere"}))
+    (path / "lock.json").write_text(json.dumps(owner | {"host": "elsewhere", "boot": "b"}))
     assert read_run(path, now=NOW).status == "running"
     assert read_run(path, now=NOW + 2 * SILENCE).status == "killed"
 

@@ -89,9 +89,21 @@ def test_training_says_what_it_will_take_and_how_it_ended(tmp_path, capsys):
 def test_a_dry_run_only_talks(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call(f"train best-arm {SHORT} --dry-run") == 0
-    _, _, *text = capsys.readouterr().out.splitlines()
-    assert Experiment.from_data(json.loads("\n".join(text))).total_steps == 64
+    what, takes, where = capsys.readouterr().out.splitlines()
+    assert what == "best-arm with memoryless, seed 0: 64 steps"
+    assert re.fullmatch(r"about \d+ s, \d+\.\d GB", takes)
+    assert where.startswith("a dry run: nothing is trained; it would go to ")
+    assert "runs/best-arm/memoryless-seed0-" in where
     assert not list(tmp_path.iterdir())
+
+
+def test_a_call_without_a_task_is_told_how_to_find_one(capsys):
+    assert call("train") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("kalmanac train: task: got none, expected kalmanac train TASK")
+    assert "`kalmanac envs` lists tasks" in said.err
+    assert said.err.count("\n") == 1
 
 
 def test_ctrl_c_ends_in_a_clear_line(tmp_path, capsys, monkeypatch):
@@ -214,7 +226,7 @@ def test_folders_of_different_experiments_differ():
     [
         ("best-rm", "task: got 'best-rm'; did you mean 'best-arm'?"),
         ("CartPol-v1", "did you mean 'CartPole-v1'?"),
-        ("--seed 1", "task: got none, expected one of best-arm"),
+        ("--seed 1", "task: got none, expected kalmanac train TASK, such as best-arm"),
         ("best-arm --encoder orcle", "encoder: got 'orcle'; did you mean 'oracle'?"),
         ("best-arm --sed 1", "flag: got '--sed'; did you mean '--seed'?"),
         ("best-arm --seed x", "--seed: got x, expected int"),
@@ -309,7 +321,7 @@ def test_eval_says_what_is_not_installed(trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     changes = {"env": f"{__name__}:needy", "env_settings": {}, "evaluations": ["in"]}
     (tmp_path / "experiment.json").write_text(json.dumps(read_experiment(trained) | changes))
-    assert call(f"eval {tmp_path} --device cpu") == 2
+    assert call(f"eval {tmp_path} --device cpu --trust") == 2
     assert capsys.readouterr().err == "kalmanac eval: pip install what is missing\n"
 
 
@@ -322,4 +334,6 @@ def test_eval_without_a_model_says_so(trained, tmp_path, capsys):
 def test_an_environment_that_cannot_be_built_is_one_line(capsys):
     assert call("train tests.test_train:broken --dry-run") == 1
     told = "the environment could not be built: RuntimeError: no motor and no sensor"
-    assert capsys.readouterr().err == f"kalmanac train: {told}\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"kalmanac train: {told} (")
+    assert said.endswith(f"test_train.py, line {broken.__code__.co_firstlineno + 1})\n")

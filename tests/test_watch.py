@@ -16,7 +16,7 @@ from kalmanac.cli import main
 from kalmanac.episode_file import read_episode
 from kalmanac.evaluate import SEED
 from kalmanac.experiment import check_environment, evaluate, evaluation_environment
-from kalmanac.runlog import read_summary
+from kalmanac.runlog import read_summary, sign_experiment
 from kalmanac.watch import PRETRAINED, SHIPPED, load
 from tests.report.episodes import Swing, untrained
 
@@ -37,6 +37,7 @@ def run(tmp_path):
         folder.mkdir()
         model.save(folder / "best.safetensors")
         (folder / "experiment.json").write_text(experiment.to_json())
+        sign_experiment(folder, experiment.to_json().encode())
         return folder
 
     return leave
@@ -136,12 +137,13 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
 ):
     (tmp_path / "file").write_text("")
     assert call("--episodes 1 --out file") == 1
-    assert capsys.readouterr().err == "kalmanac watch: out: got file: File exists\n"
+    told = f"kalmanac watch: out: got {tmp_path / 'file'}: File exists\n"
+    assert capsys.readouterr().err == told
     for name in [name for name in sys.modules if name.startswith("kalmanac.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert call("--episodes 1") == 1
-    assert "needs matplotlib: pip install kalmanac[report]" in capsys.readouterr().err
+    assert "needs matplotlib: pip install 'kalmanac[report]'" in capsys.readouterr().err
 
 
 def test_drawing_needs_no_torch():

@@ -6,6 +6,7 @@ only when it is called, so that `kalmanac --help` answers at once.
 
 import difflib
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -47,6 +48,9 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status; 2 for a call that cannot be understood."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name may be no text
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if words else 2
@@ -57,7 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in VERBS:
         print(f"kalmanac: unknown verb {name!r}{_nearest(name)}", file=sys.stderr)
         return 2
-    return importlib.import_module(VERBS[name].module).main(rest)
+    try:
+        return importlib.import_module(VERBS[name].module).main(rest)
+    except KeyboardInterrupt:
+        print(f"kalmanac {name}: interrupted", file=sys.stderr)
+        return 130
 
 
 def usage() -> str:

@@ -29,17 +29,25 @@ Reading and drawing need no torch.
 """
 
 import dataclasses
+import io
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kalmanac.disk import write_whole
+from kalmanac.json_file import expect_numbers, expect_whole, parse_object
+from kalmanac.printable import one_line
+
 FORMAT, VERSION = "kalmanac-episode", 1
+LARGEST = 2**26  # bytes of an episode, unpacked
+TEXTS, WORDS = ("env", "agent", "label", "title"), 60  # of so many characters at most
 Array = NDArray[Any]
 
 
@@ -108,6 +116,12 @@ class PlayedEpisode:
         return {name: x for name, x in found.items() if x is not None}
 
 
+DIMENSIONS = {
+    "observation": 2, "action": 1, "reward": 1, "truth": 2, "posterior_mean": 1,
+    "posterior_std": 1, "probability": 2, "action_mean": 2, "action_low": 2, "action_high": 2,
+    "belief_mean": 3, "belief_variance": 3, "gain": 3, "influence": 1, "latent": 2,
+    "latent_grid": 2, "latent_probability": 3,
+}  # fmt: skip
 ARRAYS = tuple(x.name for x in dataclasses.fields(PlayedEpisode) if x.name != "about")
 
 
@@ -116,18 +130,10 @@ def write_episode(path: str | os.PathLike[str], episode: PlayedEpisode) -> Path:
     target = Path(path)
     about = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(episode.about)}
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(
-                file,
-                allow_pickle=False,
-                about=np.array(json.dumps(about, allow_nan=False)),
-                **episode.arrays(),
-            )
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = io.BytesIO()
+    text = np.array(json.dumps(about, allow_nan=False))
+    np.savez_compressed(content, allow_pickle=False, about=text, **episode.arrays())
+    write_whole(target, content.getvalue())
     return target
 
 
@@ -137,15 +143,43 @@ def read_episode(path: str | os.PathLike[str]) -> PlayedEpisode:
     if not source.is_file():
         raise FileNotFoundError(f"path: got {source}, expected an episode file")
     try:
-        with source.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            about = json.loads(str(file["about"]))
-            arrays = {name: file[name] for name in file.files if name != "about"}
+        with source.open("rb") as stream:
+            if sum(part.file_size for part in ZipFile(stream).infolist()) > LARGEST:
+                raise ValueError(f"got more than {LARGEST:,} bytes")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as file:
+                about = parse_object(str(file["about"]).encode("utf-8", "surrogatepass"))
+                arrays = {name: file[name] for name in file.files if name != "about"}
         kind, version = about.pop("format"), about.pop("version")
-    except (BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError):
-        raise ValueError(f"path: got {source}, expected an episode file") from None
-    if (kind, version) != (FORMAT, VERSION):
-        raise ValueError(
-            f"path: got {source}, {kind} version {version}, expected {FORMAT} version {VERSION}"
-        )
-    about["action_names"] = tuple(about["action_names"])
-    return PlayedEpisode(About(**about), **arrays)
+        if (kind, version) == (FORMAT, VERSION):
+            _expect_episode(about, arrays)
+            about |= {name: one_line(about[name], WORDS) for name in TEXTS if name in about}
+            about["action_names"] = tuple(one_line(x, WORDS) for x in about["action_names"])
+            return PlayedEpisode(About(**about), **arrays)
+    except OSError:
+        raise
+    except Exception as error:  # an archive may be broken in more ways than anybody has listed
+        told = one_line(error, 100)
+        raise ValueError(f"path: got {source}, expected an episode file ({told})") from None
+    raise ValueError(
+        f"path: got {source}, {one_line(kind, 40)} version {one_line(version, 40)}, "
+        f"expected {FORMAT} version {VERSION}"
+    )
+
+
+def _expect_episode(about: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    for name in TEXTS:
+        if not isinstance(about.get(name, ""), str):
+            raise ValueError(f"{name}: got a {type(about[name]).__name__}, expected a word")
+    for name in ("training_seed", "training_step", "seed"):
+        expect_whole(name, about.get(name, 0))
+    expect_numbers({name: about.get(name) for name in ("mu", "sigma")})
+    if not all(isinstance(name, str) for name in about["action_names"]):
+        raise ValueError("action_names: got other things, expected words")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"{name}: got {array.dtype}, expected numbers")
+        if array.ndim != DIMENSIONS[name] and (name, array.ndim) != ("action", 2):
+            raise ValueError(f"{name}: got {array.ndim} dimensions, expected {DIMENSIONS[name]}")
+    if not arrays["action"].size:
+        raise ValueError("action: got no steps")

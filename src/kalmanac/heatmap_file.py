@@ -6,7 +6,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from kalmanac.disk import refuse_link, write_whole
+from kalmanac.json_file import read_object
+from kalmanac.printable import one_line
 from kalmanac.runlog import HEATMAP, read_experiment
+
+LARGEST = 1e30  # number in one
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,13 @@ class Heatmap:
     model: str = "last"
 
     def __post_init__(self) -> None:
+        for name in ("mu", "sigma", "win_rate", "length"):
+            for value in np.ravel(getattr(self, name)).tolist():
+                if type(value) not in (int, float) or not abs(value) <= LARGEST:
+                    raise ValueError(f"{name}: got {one_line(repr(value), 40)}, expected a number")
+        for name in ("mu", "sigma"):
+            if (np.diff(getattr(self, name)) <= 0).any():
+                raise ValueError(f"{name}: got values that do not rise, expected rising ones")
         for name in ("win_rate", "length"):
             rows = getattr(self, name)
             wide = {len(row) for row in rows}
@@ -39,10 +53,9 @@ def write_heatmap(path: str | os.PathLike[str], heatmap: Heatmap) -> None:
     """Leave it in the run folder `path`, in one step."""
     read_experiment(path)
     file = Path(path) / HEATMAP
+    refuse_link(file.parent)
     file.parent.mkdir(exist_ok=True)
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(dataclasses.asdict(heatmap)) + "\n", encoding="utf-8")
-    unfinished.replace(file)
+    write_whole(file, (json.dumps(dataclasses.asdict(heatmap)) + "\n").encode())
 
 
 def read_heatmap(path: str | os.PathLike[str]) -> Heatmap | None:
@@ -51,6 +64,7 @@ def read_heatmap(path: str | os.PathLike[str]) -> Heatmap | None:
     if not file.is_file():
         return None
     try:
-        return Heatmap(**json.loads(file.read_text(encoding="utf-8")))
+        return Heatmap(**read_object(file))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{file}: got no heat map ({error}), expected one") from None
+        told = one_line(str(error).replace(f"{file}: ", ""))
+        raise ValueError(f"{file}: got no heat map ({told}), expected one") from None

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import gymnasium
 
@@ -14,20 +15,25 @@ from kalmanac.experiment import (
     Progress,
     RunFailedError,
     StopSignals,
+    ask_on_terminal,
     check_device,
     check_environment,
+    read_trusted,
     resume,
     resume_together,
     tell,
     way_on,
 )
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError
-from kalmanac.runlog import read_experiment, refuse_in_use
+from kalmanac.runlog import refuse_in_use
 
 
 def main(argv: Sequence[str]) -> int:
     """The verb. Exit status 2 for a run that cannot be gone on with, in one line."""
     options = _options(argv)
+    # an environment may change the working directory
+    options.run = [folder.absolute() for folder in options.run]
     try:
         check_device(options.device)
         if options.step is not None and len(options.run) > 1:
@@ -38,36 +44,44 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(
                 f"checkpoint_every: got {options.checkpoint_every}, expected at least 1"
             )
-        experiments = [_look(folder, options.step, options.steps) for folder in options.run]
+        looked = [_look(folder, options) for folder in options.run]
+        experiments = [one.experiment for one in looked]
         with StopSignals() as stop:
-            outcomes = _go_on(options, experiments[0].total_steps, stop)
+            outcomes = _go_on(options, looked, stop)
     except (
         ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, gymnasium.error.Error
     ) as error:  # fmt: skip
-        print(f"kalmanac resume: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac resume: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
-    except EnvironmentFailedError as error:
-        print(f"kalmanac resume: {error}", file=sys.stderr)
+    except (EnvironmentFailedError, RunFailedError) as error:
+        print(f"kalmanac resume: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 1
     return tell("resume", outcomes, experiments, stop)
 
 
-def _look(folder: Path, step: int | None, total_steps: int | None) -> Experiment:
-    """The run's experiment, if it can be gone on with here."""
-    experiment = Experiment.from_data(read_experiment(folder))
+class Looked(NamedTuple):
+    """A run's experiment as its folder has it, and as it goes on: its end may be another."""
+
+    on_disk: Experiment
+    experiment: Experiment
+
+
+def _look(folder: Path, options: argparse.Namespace) -> Looked:
+    """What the run is, and what it goes on as, if it can be gone on with here."""
+    experiment = read_trusted(folder, options.trust, ask_on_terminal)
     check_environment(experiment)
     refuse_in_use(folder)
-    experiment, step = way_on(folder, experiment, step, total_steps)
-    print(f"{folder}: from step {step:,} of {experiment.total_steps:,}", flush=True)
-    return experiment
+    on = way_on(folder, experiment, options.step, options.steps)
+    print(f"{folder}: from step {on.step:,} of {on.experiment.total_steps:,}", flush=True)
+    return Looked(experiment, on.experiment)
 
 
 def _go_on(
-    options: argparse.Namespace, total: int, stop: StopSignals
+    options: argparse.Namespace, looked: Sequence[Looked], stop: StopSignals
 ) -> Sequence[Outcome | Exception]:
     how = {
         "device": options.device,
-        "progress": Progress(total) if options.progress else None,
+        "progress": Progress(looked[0].experiment.total_steps) if options.progress else None,
         "events": options.tensorboard,
         "total_steps": options.steps,
         "checkpoint_every": options.checkpoint_every,
@@ -75,6 +89,7 @@ def _go_on(
         "stop": stop,
         "workers": options.workers,
         "worker_timeout": options.worker_timeout,
+        "trust": [one.on_disk for one in looked],  # these, as they were looked at
     }
     if len(options.run) > 1:
         return resume_together(options.run, **how)
@@ -116,6 +131,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         "--worker-timeout", type=float, default=TIMEOUT, metavar="SECONDS",
         help="until an environment that does not answer counts as hanging",
     )  # fmt: skip
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code that a folder of somebody else names"
+    )
     parser.add_argument("--no-tensorboard", dest="tensorboard", action="store_false")
     parser.add_argument("--no-progress", dest="progress", action="store_false")
     return parser.parse_args(argv)

@@ -1,6 +1,7 @@
 """The run folder: the only place where training and reporting meet. This room owns its format.
 
     experiment.json     what was run: every setting, enough to run it again
+    experiment.hmac     who ran it: a signature over experiment.json's bytes (`kalmanac.disk`)
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
@@ -12,7 +13,7 @@
                         two of them, and the replay's segments; of a finished run the last
                         one, from which it can be extended, unless it was not to be kept
     failure.txt         what was raised, in full, where something outside stopped the run
-    lock.json           which process writes here, while one does
+    lock.json           which process writes here, while one does, and holds the system's lock on it
     evaluations/        what a trained agent did afterwards, for reports to draw:
       heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 4)
       *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
@@ -27,18 +28,38 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from kalmanac import __version__
-from kalmanac.disk import FolderLock, cut, make_folder, write_whole
+from kalmanac.disk import (
+    FolderLock,
+    cut,
+    make_folder,
+    open_rows,
+    refuse_link,
+    sign,
+    signed,
+    write_whole,
+)
+from kalmanac.json_file import (
+    expect_numbers,
+    expect_whole,
+    lines_of,
+    object_in,
+    parse_row,
+    read_bounded,
+    read_object,
+)
 
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
-METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
+SIGNATURE = "experiment.hmac"
+METRICS, TIMING = LOGS = "metrics.jsonl", "timing.jsonl"
 EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
 FAILURE = "failure.txt"
 EVALUATIONS = "evaluations"
@@ -48,8 +69,17 @@ WRITTEN = (
     EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS, CHECKPOINTS,
 )  # fmt: skip
 
+# what a run may write, and so remove: names of checkpoints, of evaluations, of unfinished files
+_CHECKPOINT = re.compile(r"step-[0-9]{12,18}\.safetensors|replay-[0-9]{6,18}\.segment")
+_PLAYED = re.compile(r"example-.*\.npz|adversarial\.npz|.*-seed[0-9]+\.npz")
+_PARTIAL = re.compile(
+    rf"\.({'|'.join(map(re.escape, (*WRITTEN, SIGNATURE, FAILURE, LOCK)))}|{_CHECKPOINT.pattern})"
+    r"\.[0-9]+\.partial"
+)
+
 Row = dict[str, float | int | None]
-LONGEST_ROW = 65_536  # characters, of timing.jsonl
+Overwrite = bool | Literal["unfinished"]
+LONGEST_ROW = 65_536  # bytes, of timing.jsonl
 
 
 class FolderTakenError(ValueError):
@@ -65,10 +95,13 @@ class RunFolder:
     Args:
         path: the folder; made where it is missing. While it is written, it holds a lock.
         experiment: what is run, as plain data.
-        overwrite: start over where the folder holds this very experiment. Another one's folder
-            is refused in any case, and so is one that is no run but holds files named as ours.
+        overwrite: start over where the folder holds this very experiment; "unfinished": unless it
+            is finished. Another one's folder is refused in any case, and so is one that is no run
+            but holds files named as ours.
         events: also write TensorBoard events (imported with the first row).
         marks: go on with the run in this folder, cut back to where `marks` was called.
+        lock: of the folder, taken already, so that what was read there is still so; it is
+            released by `close`. None takes one where the `with` block begins.
     """
 
     def __init__(
@@ -76,13 +109,14 @@ class RunFolder:
         path: str | os.PathLike[str],
         experiment: Mapping[str, Any],
         *,
-        overwrite: bool = False,
+        overwrite: Overwrite = False,
         events: bool = True,
         marks: Mapping[str, Any] | None = None,
+        lock: FolderLock | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # an environment may change the working directory
         self._experiment, self._overwrite, self._marks = experiment, overwrite, marks
-        self._lock = FolderLock(self.path / LOCK)
+        self._lock = FolderLock(self.path / LOCK) if lock is None else lock
         if marks is None:
             refuse_taken(self.path, experiment, overwrite=overwrite)
         if events and importlib.util.find_spec("tensorboard") is None:
@@ -119,13 +153,15 @@ class RunFolder:
         self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
 
     def note_failure(self, text: str) -> None:
-        """Keep what was raised, until the run goes on or starts over."""
-        write_whole(self.path / FAILURE, text.encode())
+        """Keep what was raised, until the run goes on or starts over; in a folder of ours only."""
+        if self._lock.mine:
+            write_whole(self.path / FAILURE, text.encode(errors="replace"))
 
     def forget_checkpoints(self) -> None:
         """A run that starts over, or is not to be extended, needs none."""
+        refuse_link(self.path / CHECKPOINTS)
         for file in (self.path / CHECKPOINTS).glob("*"):
-            if file.suffix in (".safetensors", ".segment"):
+            if _CHECKPOINT.fullmatch(file.name):
                 file.unlink()
         if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
             (self.path / CHECKPOINTS).rmdir()
@@ -145,6 +181,9 @@ class RunFolder:
         make_folder(self.path)
         self._lock.take()
         try:
+            refuse_links(self.path)
+            if self._marks is None:  # nor may anybody have come and gone before the lock
+                _refuse_other(self.path, self._experiment, overwrite=self._overwrite)
             self._sweep()
             self._begin() if self._marks is None else self._go_on(self._marks)
         except BaseException:
@@ -165,25 +204,29 @@ class RunFolder:
         (self.path / FAILURE).unlink(missing_ok=True)
         for folder in (self.path, self.path / CHECKPOINTS):
             for file in folder.glob(".*.partial"):
-                file.unlink()
+                if _PARTIAL.fullmatch(file.name):
+                    file.unlink()
 
     def _begin(self) -> None:
         self._clear()
         self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
+        sign_experiment(self.path, _json_bytes(self._experiment))
         self._write_json(PROVENANCE, provenance())
-        for name in (METRICS, TIMING):
-            self._files[name] = (self.path / name).open("w", encoding="utf-8")
+        for name in LOGS:
+            self._files[name] = open_rows(self.path / name)
         self.summarize(status="running", step=0)
 
     def _go_on(self, marks: Mapping[str, Any]) -> None:
-        for name, length in marks["lengths"].items():
-            cut(self.path / name, length)
-            self._files[name] = (self.path / name).open("a", encoding="utf-8")
+        expect_marks(marks)
+        for name in LOGS:
+            cut(self.path / name, marks["lengths"][name])
+            self._files[name] = open_rows(self.path / name)
         self._summary = dict(marks["summary"])
         self.summarize(status="running")
         if read_experiment(self.path).get("total_steps") != self._experiment.get("total_steps"):
             # after the summary: no folder says that it has finished what it has not
             self._write_json(EXPERIMENT, self._experiment)
+            sign_experiment(self.path, _json_bytes(self._experiment))
             self._forget_evaluations()
 
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
@@ -201,7 +244,7 @@ class RunFolder:
                 self._writer.add_scalar(key, value, step)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        write_whole(self.path / name, _json_bytes(content))
 
     def _clear(self) -> None:
         """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
@@ -216,7 +259,8 @@ class RunFolder:
         """Those of an agent that is no more, or is not the last one any more."""
         (self.path / HEATMAP).unlink(missing_ok=True)
         for file in (self.path / EVALUATIONS).glob("*.npz"):
-            file.unlink()
+            if _PLAYED.fullmatch(file.name):
+                file.unlink()
 
 
 def provenance() -> dict[str, str]:
@@ -234,10 +278,17 @@ def provenance() -> dict[str, str]:
     }
 
 
-def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) -> None:
+def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: Overwrite) -> None:
     """Raise `FolderTakenError` unless a run of `experiment` may be written to `path`."""
+    _refuse_other(path, experiment, overwrite=overwrite)
+    refuse_in_use(path)
+
+
+def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overwrite) -> None:
+    """The same, whoever writes there."""
     if path.exists() and not path.is_dir():
         raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
+    refuse_links(path)
     if not is_run(path):
         if ours := [name for name in WRITTEN if (path / name).exists()]:
             raise FolderTakenError(
@@ -249,15 +300,40 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: bool) 
         raise FolderTakenError(
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
-    if not overwrite:
-        found, step = read_summary(path), resumable(path)
+    found = read_summary(path)
+    if not overwrite or (overwrite == "unfinished" and found.get("status") == "finished"):
+        step = resumable(path)
         again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "
             f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
             f"expected a new folder{again}, or overwrite to start over"
         )
-    refuse_in_use(path)
+
+
+def refuse_links(path: str | os.PathLike[str]) -> None:
+    """LinkError where a name that a run writes or reads leads out of its folder.
+
+    The folder itself may be a link: that is how its user calls it.
+    """
+    root = Path(path)
+    for name in (*WRITTEN, SIGNATURE, FAILURE, LOCK, EVALUATIONS):
+        refuse_link(root / name)
+    for folder in (EVENTS, CHECKPOINTS, EVALUATIONS):
+        for file in (root / folder).glob("*"):
+            refuse_link(file)
+
+
+def expect_marks(marks: Any) -> None:
+    """ValueError unless `marks` is as `RunFolder.marks` gives it; no other file is ever cut."""
+    lengths = marks.get("lengths") if isinstance(marks, Mapping) else None
+    if not isinstance(lengths, Mapping) or set(lengths) != set(LOGS):
+        raise ValueError(f"lengths: got {str(lengths)[:100]}, expected those of {', '.join(LOGS)}")
+    for name, number in {**lengths, "step": marks.get("step")}.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ValueError(f"{name}: got {str(number)[:100]}, expected a number of at least 0")
+    if not isinstance(marks.get("summary"), Mapping):
+        raise ValueError("summary: got none, expected names with values")
 
 
 def refuse_in_use(path: Path) -> None:
@@ -267,24 +343,69 @@ def refuse_in_use(path: Path) -> None:
 
 def is_run(path: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a run."""
-    return (Path(path) / EXPERIMENT).is_file()
+    return os.path.isfile(Path(path, EXPERIMENT))  # noqa: PTH113 (False where it is out of reach)
+
+
+def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
+    """Which names of a run's own files are taken in a folder, by links and folders too."""
+    folders = (EVENTS, CHECKPOINTS)
+    return [name for name in WRITTEN if name not in folders and os.path.lexists(Path(path, name))]
+
+
+def refuse_no_run(path: str | os.PathLike[str]) -> None:
+    """FileNotFoundError in one line where `path` is no run folder."""
+    if not is_run(path):
+        raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
 
 
 def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What was run. FileNotFoundError in one line where `path` is no run folder."""
-    if not is_run(path):
-        raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
-    file = Path(path) / EXPERIMENT
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file}: got no JSON ({error}), expected an experiment") from None
+    return parse_experiment(path, experiment_bytes(path))
+
+
+def experiment_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What was run, as it stands in the file: what a signature is about."""
+    refuse_no_run(path)
+    return read_bounded(Path(path) / EXPERIMENT, "an experiment")
+
+
+def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, Any]:
+    """The bytes of the run folder's experiment as data."""
+    return object_in(Path(path) / EXPERIMENT, content, "an experiment")
+
+
+def sign_experiment(path: str | os.PathLike[str], content: bytes) -> None:
+    """Leave this user's signature over the experiment's bytes, where there is a secret for it.
+
+    It says that this user wants to run what they name.
+    """
+    if (signature := sign(content)) is not None:
+        write_whole(Path(path) / SIGNATURE, f"{signature}\n".encode())
+
+
+def is_signed(path: str | os.PathLike[str], content: bytes) -> bool:
+    """Whether the folder has this user's signature over these bytes."""
+    file = Path(path) / SIGNATURE
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return signed(content, opened.read(256).decode("ascii", "replace").strip())
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     """How far the run came; empty where it has not begun."""
     file = Path(path) / SUMMARY
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    found = read_object(file) if file.is_file() else {}
+    if not isinstance(status := found.get("status", ""), str):
+        raise ValueError(f"{file}: status: got a {type(status).__name__}, expected a word")
+    expect_whole(f"{file}: step", found.get("step", 0))
+    for name in ("best", "last"):
+        values = found.get(name) or {}
+        if not isinstance(values, dict):
+            told = type(values).__name__
+            raise ValueError(f"{file}: {name}: got a {told}, expected an evaluation")
+        expect_numbers(values, f"{file}: {name}: ")
+    return found
 
 
 def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
@@ -294,8 +415,8 @@ def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
 
 def checkpoint_steps(path: str | os.PathLike[str]) -> list[int]:
     """The steps of a run's checkpoints, oldest first. Only names are looked at."""
-    names = (file.stem for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
-    return sorted(int(name[5:]) for name in names if name[5:].isdecimal())
+    names = (file.name for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
+    return sorted(int(name[5:-12]) for name in names if _CHECKPOINT.fullmatch(name))
 
 
 def resumable(path: str | os.PathLike[str]) -> int | None:
@@ -310,7 +431,7 @@ def resumable(path: str | os.PathLike[str]) -> int | None:
 def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
     """When and with what it was run; empty for a run that an older version left."""
     file = Path(path) / PROVENANCE
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_object(file) if file.is_file() else {}
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
@@ -326,10 +447,12 @@ def read_evaluations(path: str | os.PathLike[str]) -> tuple[list[Row], bool]:
     file = Path(path) / METRICS
     if not file.is_file():
         return [], False
-    text = file.read_text(encoding="utf-8")
-    whole, _, rest = text.rpartition("\n")
-    lines = ((n, line) for n, line in enumerate(whole.split("\n"), 1) if '"eval/' in line)
-    return [_parse(file, number, line) for number, line in lines], bool(rest)
+    rows, rest = [], False
+    for number, line in lines_of(file):
+        rest = not line.endswith(b"\n")
+        if not rest and b'"eval/' in line:
+            rows.append(parse_row(file, number, line))
+    return rows, rest
 
 
 def read_timing(path: str | os.PathLike[str]) -> list[Row]:
@@ -344,15 +467,15 @@ def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
         return None
     with file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - LONGEST_ROW))
-        *lines, _ = opened.read().decode("utf-8", "replace").split("\n")
-    return _parse(file, -1, lines[-1]) if lines else None
+        *lines, _ = opened.read(LONGEST_ROW).split(b"\n")
+    return parse_row(file, None, lines[-1]) if lines else None
 
 
 def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of one key; a null, which stands for a number that is not finite, is NaN."""
     found = [(row["step"], row[key]) for row in rows if key in row]
     steps = [int(step) for step, _ in found if step is not None]
-    return steps, [math.nan if value is None else float(value) for _, value in found]
+    return steps, [_number(value) for _, value in found]
 
 
 def duration(seconds: float) -> str:
@@ -361,24 +484,22 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 99.5 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 3600:.1f} h" if seconds < 1e10 else f"{seconds / 3600:.0e} h"
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _read_rows(file: Path) -> list[Row]:
     """A last line without its end is what a killed run leaves: it is not read."""
     if not file.is_file():
         return []
-    *lines, _ = file.read_text(encoding="utf-8").split("\n")
-    return [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+    return [parse_row(file, n, line) for n, line in lines_of(file) if line.endswith(b"\n")]
 
 
-def _parse(file: Path, number: int, line: str) -> Row:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        raise ValueError(
-            f"{file}: got {line[:40]!r} in line {number}, expected a JSON object"
-        ) from None
+def _number(value: float | None) -> float:
+    return math.nan if value is None or not math.isfinite(value) else float(value)
 
 
 def _finite(key: str, value: float | int) -> float | int | None:

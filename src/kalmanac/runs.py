@@ -4,27 +4,26 @@ Needs neither torch nor the experiments' own code: a thousand runs are listed in
 """
 
 import argparse
-import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kalmanac.disk import FolderLock
+from kalmanac.json_file import expect_whole
+from kalmanac.printable import one_line
 from kalmanac.runlog import (
     EXPERIMENT,
     LOCK,
     METRICS,
     SUMMARY,
     TIMING,
-    WRITTEN,
     duration,
-    is_run,
+    parts_of_run,
     read_experiment,
+    read_last_timing,
     read_summary,
     resumable,
 )
@@ -34,7 +33,7 @@ COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": 
 SILENCE = 600.0  # seconds: a run that has written nothing for longer than this,
 ROWS = 10  # and for longer than so many rows take, is not running any more
 UNFOLDED = 300  # columns where no terminal says how many there are
-TAIL = 4096  # bytes that hold a timing file's last row
+LONGEST_NAME = 4096  # characters of a path
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ def main(argv: Sequence[str]) -> int:
     found, broken = find_runs(options.folder, now=time.time())
     show(options.folder, found)
     for path, reason in broken:
-        print(f"kalmanac runs: cannot read {path}: {reason}", file=sys.stderr)
+        print(f"kalmanac runs: cannot read {one_line(path, LONGEST_NAME)}: {reason}",
+              file=sys.stderr)  # fmt: skip
     return 1 if broken else 0
 
 
@@ -90,16 +90,15 @@ def find_runs(folder: Path, *, now: float) -> tuple[list[Run], list[tuple[Path, 
     for path in walk(folder):
         try:
             runs.append(read_run(path, now=now))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            what = f"no {error}" if isinstance(error, KeyError) else str(error)
-            broken.append((path, " ".join(what.split())))
+        except Exception as error:  # whatever it is, it is this run's alone
+            broken.append((path, why(error, path)))
     runs.sort(key=lambda run: (ORDER.index(run.status), run.task, run.agent, run.seed, run.path))
     return runs, broken
 
 
 def walk(folder: Path) -> Iterator[Path]:
     """Run folders, and folders that hold a run's files but not what was run; none inside a run."""
-    if is_run(folder) or any((folder / name).is_file() for name in WRITTEN):
+    if parts_of_run(folder):
         yield folder
         return
     try:
@@ -112,15 +111,17 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def read_run(path: Path, *, now: float) -> Run:
-    """One run; ValueError, KeyError or TypeError where its files are not a run's."""
+    """One run; an error where its files are not a run's."""
     told, summary = read_experiment(path), read_summary(path)
+    for name in ("seed", "log_every", "total_steps"):
+        expect_whole(f"{EXPERIMENT}: {name}", told[name])
     place = f"eval/{told['evaluations'][0]}/normalized"
-    timing = last_row(path / TIMING)
+    timing = read_last_timing(path) or {}
     status = summary.get("status", "not begun")
     if status not in ORDER:
         raise ValueError(f"status: got {status!r}, expected one of {', '.join(ORDER)}")
     speed = timing.get("time/fps")
-    row = int(told["log_every"]) / speed if speed else 0.0  # seconds
+    row = told["log_every"] / speed if speed else 0.0  # seconds
     if status == "running" and not is_written(path, row, now=now):
         status = "killed"
     memoryless = told["encoder"] == "memoryless"
@@ -128,15 +129,23 @@ def read_run(path: Path, *, now: float) -> Run:
         path=path,
         task=str(told["env"]),
         agent="oracle" if told["privileged"] and memoryless else str(told["encoder"]),
-        seed=int(told["seed"]),
+        seed=told["seed"],
         status=status,
-        step=max(int(summary.get("step", 0)), int(timing.get("step", 0))),
-        total=int(told["total_steps"]),
+        step=max(summary.get("step", 0), int(timing.get("step") or 0)),
+        total=told["total_steps"],
         last=(summary.get("last") or {}).get(place),
         best=(summary.get("best") or {}).get(place),
         speed=speed,
         resume=None if status in ("running", "finished") else resumable(path),
     )
+
+
+def why(error: Exception, path: Path) -> str:
+    """In one line, why the run in `path` cannot be read."""
+    if isinstance(error, OSError | ValueError):
+        return one_line(str(error).replace(f"{path}{os.sep}", ""))
+    what = f"no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+    return one_line(f"not the files of a run ({what})")
 
 
 def is_written(path: Path, row: float, *, now: float) -> bool:
@@ -145,9 +154,10 @@ def is_written(path: Path, row: float, *, now: float) -> bool:
     The lock says so where it was taken on this machine. Elsewhere, a run lives that has written
     something within `SILENCE`, or within the time of a few rows.
     """
-    owner = FolderLock(path / LOCK).owner()
-    if owner is not None and owner.host == socket.gethostname():
-        return owner.alive
+    lock = FolderLock(path / LOCK)
+    owner = lock.owner()
+    if owner is not None and owner.here:
+        return lock.held()
     return now - last_sign(path) <= max(SILENCE, ROWS * row)
 
 
@@ -155,19 +165,6 @@ def last_sign(path: Path) -> float:
     """When the run last wrote anything, in seconds since 1970."""
     files = (path / name for name in (METRICS, TIMING, SUMMARY, EXPERIMENT))
     return max(file.stat().st_mtime for file in files if file.is_file())
-
-
-def last_row(file: Path) -> dict[str, Any]:
-    """The last whole row of a file of rows, without reading the others; {} where there is none."""
-    if not file.is_file():
-        return {}
-    with file.open("rb") as rows:
-        rows.seek(max(rows.seek(0, os.SEEK_END) - TAIL, 0))
-        *lines, _ = rows.read().split(b"\n")
-    row = json.loads(lines[-1]) if lines else {}
-    if not isinstance(row, dict):
-        raise TypeError(f"{file}: got {row!r}, expected a JSON object")
-    return row
 
 
 def show(folder: Path, runs: Sequence[Run]) -> None:
@@ -185,7 +182,7 @@ def show(folder: Path, runs: Sequence[Run]) -> None:
         "done": [f"{run.step / max(run.total, 1):.0%}" for run in runs],
         "last": [number(run.last) for run in runs],
         "best": [number(run.best) for run in runs],
-        "steps/s": ["" if run.speed is None else f"{run.speed:,.0f}" for run in runs],
+        "steps/s": [speed(run.speed) for run in runs],
         "left": ["" if run.seconds_left is None else duration(run.seconds_left) for run in runs],
         "resume from": ["" if run.resume is None else f"{run.resume:,}" for run in runs],
     }
@@ -196,7 +193,7 @@ def show(folder: Path, runs: Sequence[Run]) -> None:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for run, *cells in zip(runs, *columns.values(), strict=True):
         place = folder if run.path == folder else run.path.relative_to(folder)
-        table.add_row(Text(str(place)), *cells)
+        table.add_row(Text(one_line(place, LONGEST_NAME)), *cells)
     wide = None if sys.stdout.isatty() else UNFOLDED
     Console(highlight=False, width=wide).print(table)
     counts = {name: sum(run.status == name for run in runs) for name in ORDER}
@@ -207,3 +204,8 @@ def show(folder: Path, runs: Sequence[Run]) -> None:
 def number(value: float | None) -> str:
     """Three digits, or nothing."""
     return "" if value is None else f"{value:.3g}"
+
+
+def speed(value: float | None) -> str:
+    """Whole steps a second, or nothing."""
+    return f"{value:,.0f}" if value is not None and abs(value) < 1e9 else number(value)

@@ -8,7 +8,6 @@ goes before the preset, and what a flag says before both.
 import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -35,7 +34,9 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
-from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.experiment.trust import ask_on_terminal, require_trust
+from kalmanac.printable import MESSAGE, one_line
+from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.runlog import FolderTakenError, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
 
@@ -70,20 +71,25 @@ class Options:
     """Runs with so many seeds at once, from --seed on, each in a folder of its own."""
     dry_run: bool = False
     """Only say what would be run, and what it would take."""
+    trust: bool = False
+    """Run the code that a configuration file of somebody else names as its environment."""
 
 
 def main(argv: Sequence[str]) -> int:
     """The verb. Exit status 2 for a call that cannot be understood, in one line."""
     words = list(argv)
     task = words.pop(0) if words and not words[0].startswith("-") else None
-    if {"-h", "--help"} & set(words) or (task is None and not words):
+    if {"-h", "--help"} & set(words):
         return _help(task)
     try:
         options, experiment = read_call(task, words)
         for name in ("checkpoint_every", "seeds"):
             if (number := getattr(options, name)) < 1:
                 raise ValueError(f"{name}: got {number}, expected at least 1")
-        runs = seeded(task or experiment.env, experiment, options)
+        runs = {
+            folder.absolute(): one  # an environment may change the working directory
+            for folder, one in seeded(task or experiment.env, experiment, options).items()
+        }
         for folder, one in runs.items():
             refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
         check_workers(experiment, options.workers)
@@ -119,9 +125,17 @@ def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experime
         if task is not None:  # then it names the environment
             changes = {"env": task} | changes
     env = changes.get("env", told.get("env"))
+    if isinstance(env, str) and env not in (task, changes.get("env")):  # nobody has typed it
+        settings = {"env_settings": told.get("env_settings", {})}
+        require_trust(
+            f"config: got {options.config}", env, settings, options.trust, ask_on_terminal
+        )
     start = options.preset or task or env
     if start is None:
-        raise ValueError(f"task: got none, expected one of {', '.join(PRESETS)}, or --env")
+        raise ValueError(
+            "task: got none, expected kalmanac train TASK, such as best-arm; `kalmanac envs` lists "
+            "tasks, `kalmanac train --help` presets and every setting"
+        )
     experiment = starting_point(start, agent, env)
     for source in (told, changes):
         experiment = experiment.changed({k: v for k, v in source.items() if k != "encoder"})
@@ -146,10 +160,13 @@ def starting_point(task: str, agent: str, env: str | None = None) -> Experiment:
 def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:
     """Build environments and agent once, so that what does not fit is said before the run."""
     check_device(device)
-    with closing(training_environment(experiment)) as env:
+    env = training_environment(experiment)
+    try:
         check_room(experiment, make_model(experiment, env, device).learner, seeds)
+    finally:
+        closed(env)
     for name in experiment.evaluations:
-        evaluation_environment(experiment, name).close()
+        closed(evaluation_environment(experiment, name))
 
 
 def default_folder(task: str, experiment: Experiment, root: Path = Path("runs")) -> Path:
@@ -171,10 +188,11 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
         try:
             print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
         except EnvironmentFailedError as error:
-            print(f"kalmanac train: {error}", file=sys.stderr)
-            return 1
+            if options.dry_run:
+                return _refuse(str(error), 1)
+            # the run will tell it, and leave a folder that has the whole story
     if options.dry_run:
-        print(experiment.to_json())
+        print(f"a dry run: nothing is trained; it would go to {', '.join(map(str, runs))}")
         return 0
     with StopSignals() as stop:
         outcomes = run_together(
@@ -208,5 +226,5 @@ def _help(task: str | None) -> int:
 
 
 def _refuse(text: str, status: int = 2) -> int:
-    print(f"kalmanac train: {' '.join(text.split())}", file=sys.stderr)
+    print(f"kalmanac train: {one_line(text, MESSAGE)}", file=sys.stderr)
     return status

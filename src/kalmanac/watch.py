@@ -12,11 +12,14 @@ from pathlib import Path
 
 import gymnasium
 
+from kalmanac.disk import refuse_link
 from kalmanac.episode_file import read_episode
-from kalmanac.experiment import Experiment
+from kalmanac.experiment import Experiment, Trust, ask_on_terminal, read_trusted
 from kalmanac.experiment.latent_map import refuse_without_latent_map
 from kalmanac.experiment.playing import file_name, record_episodes
-from kalmanac.runlog import MODELS, read_experiment
+from kalmanac.printable import MESSAGE, one_line
+from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.runlog import MODELS
 from kalmanac.sac import RecurrentSAC
 
 PRETRAINED = Path(__file__).parent / "pretrained"
@@ -58,15 +61,20 @@ def main(argv: Sequence[str]) -> int:
         "in Best Arm with the adversarial episode",
     )  # fmt: skip
     parser.add_argument("--no-animation", action="store_true", help="stills only")
+    parser.add_argument(
+        "--trust", action="store_true", help="run the code that a folder of somebody else names"
+    )
     options = parser.parse_args(argv)
     try:
         return _watch(options)
     except ModuleNotFoundError as error:
         if error.name in ("matplotlib", "PIL"):
-            return _refuse(f"needs {error.name}: pip install kalmanac[report]", 1)
+            return _refuse(f"needs {error.name}: pip install 'kalmanac[report]'", 1)
         return _refuse(str(error), 2)
     except (ValueError, TypeError, FileNotFoundError, gymnasium.error.Error) as error:
         return _refuse(str(error), 2)
+    except EnvironmentFailedError as error:
+        return _refuse(str(error), 1)
     except OSError as error:
         file = "" if error.filename is None else f"out: got {error.filename}: "
         return _refuse(f"{file}{error.strerror}", 1)
@@ -74,9 +82,9 @@ def main(argv: Sequence[str]) -> int:
         return _refuse("interrupted; what is written stays", 130)
 
 
-def load(run: Path, which: str) -> tuple[RecurrentSAC, Experiment]:
+def load(run: Path, which: str, trust: Trust = False) -> tuple[RecurrentSAC, Experiment]:
     """The agent of a run, and what it was trained for."""
-    experiment = Experiment.from_data(read_experiment(run))
+    experiment = read_trusted(run, trust, ask_on_terminal)
     file = run / MODELS[which]
     if not file.is_file():
         raise FileNotFoundError(f"run: got {run}, expected one with {file.name}")
@@ -93,8 +101,9 @@ def _watch(options: argparse.Namespace) -> int:
     if options.seed < 0:
         raise ValueError(f"seed: got {options.seed}, expected at least 0")
     run = options.run or SHIPPED[options.latent]
-    model, experiment = load(run, options.which)
+    model, experiment = load(run, options.which, options.trust)
     out = options.out or Path("watched", run.resolve().name)
+    place = out.absolute()  # an environment may change the working directory
     if options.latent:
         refuse_without_latent_map(model)
     told = {"mu": options.mu, "sigma": options.sigma}
@@ -107,7 +116,7 @@ def _watch(options: argparse.Namespace) -> int:
     files = record_episodes(
         model,
         experiment,
-        out,
+        place,
         episodes=options.episodes,
         seed=options.seed,
         deterministic=not options.stochastic,
@@ -119,18 +128,25 @@ def _watch(options: argparse.Namespace) -> int:
         episode = read_episode(file)
         played.append(episode)
         print(heading(episode).replace("\n", ": "))
-        print(f"  data       {file}")
-        print(f"  still      {draw_episode(episode, file.with_suffix('.png'))}", flush=True)
+        print(f"  data       {out / file.name}")
+        still = draw_episode(episode, _own(file.with_suffix(".png")))
+        print(f"  still      {out / still.name}", flush=True)
         if options.no_animation:
             file.with_suffix(".gif").unlink(missing_ok=True)  # of an earlier episode
         else:
             with _bar() as bar:
-                moving = animate_episode(episode, file.with_suffix(".gif"), bar)
-            print(f"  animation  {moving}", flush=True)
+                moving = animate_episode(episode, _own(file.with_suffix(".gif")), bar)
+            print(f"  animation  {out / moving.name}", flush=True)
     if options.latent:
-        path = out / f"{file_name(played[0])}-latent.png"
-        print(f"latent space\n  still      {draw_latent(played, path)}")
+        path = _own(place / f"{file_name(played[0])}-latent.png")
+        print(f"latent space\n  still      {out / draw_latent(played, path).name}")
     return 0
+
+
+def _own(path: Path) -> Path:
+    """For a picture; a link that lies there is not followed."""
+    refuse_link(path)
+    return path
 
 
 @contextmanager
@@ -144,5 +160,5 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
 
 def _refuse(text: str, status: int) -> int:
-    print(f"kalmanac watch: {' '.join(text.split())}", file=sys.stderr)
+    print(f"kalmanac watch: {one_line(text, MESSAGE)}", file=sys.stderr)
     return status

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kalmanac.disk import append, cut, write_whole
+from kalmanac.disk import LinkError, append, cut, open_rows, write_whole
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -66,3 +66,37 @@ def test_appending_cuts_off_what_a_crash_left(tmp_path):
     assert file.read_bytes() == b"abcd"
     with pytest.raises(ValueError, match=r"x: got 4 bytes, expected at least 9"):
         cut(file, 9)
+
+
+def test_no_link_is_written_through(tmp_path):
+    letter, link = tmp_path / "letter", tmp_path / "link"
+    letter.write_bytes(b"a letter")
+    link.symlink_to(letter)
+    for write in (lambda: append(link, 0, b"x"), lambda: cut(link, 0)):
+        with pytest.raises(LinkError, match="link, which is a link, expected a file or a folder"):
+            write()
+    with pytest.raises(OSError, match="symbolic links"):
+        open_rows(link)
+    (tmp_path / f".x.{os.getpid()}.partial").symlink_to(letter)
+    write_whole(tmp_path / "x", b"text")
+    assert (tmp_path / "x").read_bytes() == b"text"
+    write_whole(link, b"text")
+    assert not link.is_symlink()
+    assert letter.read_bytes() == b"a letter"
+
+
+def test_a_second_name_of_a_file_keeps_what_it_holds(tmp_path):
+    for change in (lambda file: append(file, 3, b"x"), lambda file: cut(file, 3)):
+        write_whole(tmp_path / "file", b"abcdef")
+        os.link(tmp_path / "file", tmp_path / "copy")
+        change(tmp_path / "file")
+        assert (tmp_path / "file").read_bytes()[:3] == b"abc"
+        assert (tmp_path / "copy").read_bytes() == b"abcdef"
+        (tmp_path / "copy").unlink()
+
+
+def test_rows_are_added_behind_those_that_are_there(tmp_path):
+    for line in ("one\n", "two\n"):
+        with open_rows(tmp_path / "rows") as file:
+            file.write(line)
+    assert (tmp_path / "rows").read_text() == "one\ntwo\n"

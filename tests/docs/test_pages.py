@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 README = "README.md"
 SOURCE = Path(kalmanac.__file__).parent
 FEWER = {
-    "6_000": "60", "2_000": "60", "1_000": "20", "learn(800)": "learn(16)", "episodes=50": "episodes=2",
-    "(), 20)": "(), 2)", "(), 100)": "(), 2)",
+    "6_000": "60", "2_000": "60", "1_000": "20", "learn(800)": "learn(16)",
+    "episodes=50": "episodes=2", "(), 20)": "(), 2)", "(), 100)": "(), 2)",
 }  # fmt: skip
 ARGUMENTS = {"observed", "deterministic", "thresholds", "context"}  # of calls, not of experiments
 

@@ -116,7 +116,7 @@ def nothing():
 
 
 def test_what_is_no_environment_is_said_so():
-    with pytest.raises(TypeError, match=r"env: got None from .*, expected a gymnasium.Env"):
+    with pytest.raises(TypeError, match=r"env: got a NoneType from .*, expected a gymnasium.Env"):
         make_vector("tests.envs.test_masks_and_sensors:nothing", 2)
 
 

@@ -86,6 +86,27 @@ def test_unknown_names_are_refused_with_the_nearest(name, message):
         make_vector(name, 1)
 
 
+def nothing_of_the_kind(num_envs):
+    return [NUMBER] * num_envs
+
+
+def test_what_is_made_has_to_be_an_environment():
+    with pytest.raises(TypeError, match=r"env: got a list from .*, expected a VectorEnv"):
+        make_vector(f"{__name__}:nothing_of_the_kind", 2)
+    with pytest.raises(TypeError, match=r"env: got a Reference from .*, expected a gymnasium\.Env"):
+        make_vector("tests.envs.toys:Reference", 2, random=0.0, memory=0.0, memoryless=0.0)
+    with pytest.raises(TypeError):  # does not tell what it takes
+        make_vector("numpy:frombuffer", 2)
+
+
+@pytest.mark.parametrize("line", ["1 / 0", "import sys; sys.exit(3)", "this is no Python"])
+def test_a_module_that_cannot_be_imported_is_one_error(line, tmp_path, monkeypatch):
+    (tmp_path / "unimportable.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="env: got 'unimportable:Env', which raised .*, expected a module to"):
+        environment("unimportable:Env")
+
+
 def test_unknown_settings_and_sizes_are_refused():
     with pytest.raises(TypeError, match="costs: environment 'best-arm' has no such setting, exp"):
         make_vector("best-arm", 1, costs=0.1)

@@ -1,5 +1,9 @@
 """A continuous environment that can be left and entered in the middle of an episode."""
 
+import os
+import signal
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 
@@ -40,3 +44,24 @@ class Mute(Drifting):
     """The same, but nobody can ask for its state."""
 
     get_checkpoint_state = set_checkpoint_state = None
+
+
+class Halting(Drifting):
+    """The same, but where the file `at` in folder `halt` has a number, it waits in that step.
+
+    Steps are those of all such environments of a process. It leaves a file with the process's
+    number, and waits until somebody kills it.
+    """
+
+    steps: int = 0
+
+    def __init__(self, halt):
+        self.halt = Path(halt)
+
+    def step(self, action):
+        Halting.steps += 1
+        at = self.halt / "at"
+        if at.exists() and int(at.read_text()) == Halting.steps:
+            (self.halt / f"halted-{os.getpid()}").touch()
+            signal.pause()
+        return super().step(action)

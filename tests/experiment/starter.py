@@ -2,12 +2,14 @@
 
     python -m tests.experiment.starter    commands as JSON lines on standard input
 
-{"words": [...], "log": file, "slow": null or [call, marker]} forks a child that runs `kalmanac`
-with these words and answers its number; {"wait": number} answers its exit status. With `slow`, the
-named call of `os`, where it is about a file in checkpoints/, leaves a marker and takes a fifth of
-a second longer.
+{"words": [...], "log": file, "hold": null or [event, number, marker, go]} forks a child that runs
+`kalmanac` with these words and answers its number; {"wait": number} answers its exit status, and
+{"look": number} the same, or RUNNING. With `hold`, the child waits at the event of this number: it
+leaves the marker and goes on when the file `go` is there. So whatever is done to it meanwhile is
+done at that very moment, on machines of every speed.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+RUNNING = -1000
 
 
 def main():
@@ -32,6 +35,9 @@ def main():
         if "wait" in command:
             _, status = os.waitpid(command["wait"], 0)
             answer = os.waitstatus_to_exitcode(status)
+        elif "look" in command:
+            ended, status = os.waitpid(command["look"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if ended else RUNNING
         else:
             answer = os.fork()
             if answer == 0:
@@ -49,15 +55,14 @@ def _warm_up():
     RecurrentSAC("vssm+kf", Drifting(), learning_starts=2, batch_size=2, device="cpu").learn(4)
 
 
-def _child(words, log, slow):
+def _child(words, log, hold):
     from kalmanac.cli import main as cli
 
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
-    if slow is not None:
-        name, marker = slow
-        setattr(os, name, _slowed(getattr(os, name), marker))
+    if hold is not None:
+        _arrange(*hold)
     status = 70
     try:
         status = cli(words)
@@ -67,16 +72,38 @@ def _child(words, log, slow):
         os._exit(status)
 
 
-def _slowed(call, marker):
-    def slowly(*arguments):
+def _arrange(event, number, marker, go):
+    """Events: a step or an update is done; a call of `os` about a file in checkpoints/."""
+    from kalmanac.sac import TrainingLoop
+
+    met = itertools.count(1)
+
+    def meet():
+        if next(met) == number:
+            Path(marker).touch()
+            while not Path(go).exists():
+                time.sleep(0.002)
+
+    moves = {"step": "settle", "update": "updated"}
+    if event in moves:
+        real = getattr(TrainingLoop, moves[event])
+        setattr(TrainingLoop, moves[event], lambda loop, *given: (meet(), real(loop, *given))[1])
+        return
+    name, _, when = event.partition(" ")
+    call = getattr(os, name)
+
+    def arranged(*arguments):
         what = arguments[-1]
         file = Path(f"/proc/self/fd/{what}").readlink() if isinstance(what, int) else what
-        if "checkpoints" in str(file):
-            Path(marker).touch()
-            time.sleep(0.2)
-        return call(*arguments)
+        about_it = "checkpoints" in str(file)
+        if about_it and when == "before":
+            meet()
+        found = call(*arguments)
+        if about_it and when == "after":
+            meet()
+        return found
 
-    return slowly
+    setattr(os, name, arranged)
 
 
 class Starter:
@@ -92,8 +119,14 @@ class Starter:
         )  # fmt: skip
         assert self.process.stdout.readline() == "ready\n"
 
-    def start(self, words, log, slow=None):
-        return self._ask({"words": words.split(), "log": str(log), "slow": slow})
+    def start(self, words, log, hold=None):
+        return self._ask({"words": words.split(), "log": str(log), "hold": hold})
+
+    def until(self, number, marker):
+        """Until the child waits; AssertionError where it has ended instead."""
+        while not marker.exists():
+            assert self._ask({"look": number}) == RUNNING, "it has ended"
+            time.sleep(0.002)
 
     def wait(self, number):
         return self._ask({"wait": number})

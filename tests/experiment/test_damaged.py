@@ -23,7 +23,7 @@ from tests.experiment.tiny import TINY
 def stopped(tmp_path_factory):
     """A run with checkpoints of two steps."""
     folder = tmp_path_factory.mktemp("runs") / "stopped"
-    outcome = run(TINY, folder, events=False, checkpoint_every=20, stop=after(15))
+    outcome = run(TINY, folder, events=False, checkpoint_every=20, stop=after(17))
     assert (outcome.status, checkpoint_steps(folder)) == ("interrupted", [40, 60])
     return folder
 

@@ -17,6 +17,7 @@ from kalmanac.experiment import (
     training_environment,
 )
 from kalmanac.experiment.description import expect_known
+from kalmanac.older_runs import EARLIER
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 from tests.experiment.tiny import TINY
 
@@ -83,7 +84,18 @@ def test_what_cannot_be_is_refused_in_one_line(changes, told):
 
 def test_whole_numbers_pass_for_floats_and_lists_for_tuples():
     given_as_file = Experiment.from_data({"ent_coef": 1, "actor_hidden": [3, 4]})
-    assert given_as_file == Experiment(ent_coef=1.0, actor_hidden=(3, 4))
+    assert (given_as_file.ent_coef, given_as_file.actor_hidden) == (1.0, (3, 4))
+    assert type(given_as_file.ent_coef) is float
+
+
+def test_what_an_older_run_could_not_say_is_what_it_did():
+    told = Experiment().to_data()
+    for name in EARLIER:
+        del told[name]
+    older = Experiment.from_data(told)
+    assert older == Experiment(**EARLIER)
+    assert (older.actor_objective, older.average_policy) == ("value", False)
+    assert Experiment.from_data(Experiment().to_data()) == Experiment()
 
 
 def test_settings_are_merged_unless_their_owner_changes():

@@ -122,7 +122,7 @@ def test_what_an_agent_did_after_its_training_goes_with_that_end(tmp_path):
     run(TINY, folder, events=False)
     left = folder / "evaluations"
     left.mkdir()
-    for name in ("heatmap.json", "example.npz", "mine.txt"):
+    for name in ("heatmap.json", "example-0.npz", "mine.txt"):
         (left / name).write_text("")
     resume(folder, total_steps=120, events=False)
     assert [file.name for file in left.iterdir()] == ["mine.txt"]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -102,15 +103,28 @@ def test_a_worker_that_hangs_is_named_and_ended(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_ctrl_c_twice_gets_out_of_a_worker_that_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.experiment.failing.Impatient.step", AsyncVectorEnv.step)
+    stop, presses = StopSignals(), []
+
+    def press_twice():
+        for heard in (lambda: stop.number is not None, lambda: True):
+            os.kill(os.getpid(), signal.SIGINT)
+            while not heard():
+                time.sleep(0.01)
+
+    def step(env, actions):  # without a limit of time; where it hangs, somebody gets impatient
+        env.taken = getattr(env, "taken", 0) + 1
+        if env.taken == 12:
+            presses.append(threading.Thread(target=press_twice))
+            presses[-1].start()
+        return AsyncVectorEnv.step(env, actions)
+
+    monkeypatch.setattr("tests.experiment.failing.Impatient.step", step)
     hanging = FAILING.changed(
         {"env": "tests.experiment.failing:workers", "env_settings": {"how": "hang"}, "num_envs": 2}
     )
-    presses = [threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)) for after in (2, 2.5)]
-    for press in presses:
-        press.start()
-    with StopSignals() as stop:
+    with stop:
         outcome = run(hanging, tmp_path / "run", events=False, checkpoint_every=20, stop=stop)
+    assert len(presses) == 1
     assert (outcome.status, outcome.step) == ("interrupted", 22)
     assert resumable(tmp_path / "run") == 20
 

@@ -19,6 +19,22 @@ def test_the_first_signal_asks_and_the_second_interrupts(which):
     assert [signal.getsignal(s) for s in StopSignals.SIGNALS] == before
 
 
+def test_after_the_second_one_signals_are_not_heard_for_a_while_and_then_kill(monkeypatch):
+    killed = []
+    with StopSignals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(9):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stop()
+        monkeypatch.setattr("kalmanac.experiment.signals.PATIENCE", -1.0)
+        monkeypatch.setattr("os.kill", lambda *what: killed.append(what))
+        stop._heard(signal.SIGTERM, None)
+        assert killed == [(os.getpid(), signal.SIGTERM)]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only sends signals
 def test_in_a_forked_worker_ctrl_c_is_ignored_and_sigterm_ends_it():
     with StopSignals() as stop:

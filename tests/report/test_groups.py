@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -119,3 +120,44 @@ def test_the_papers_order(tmp_path):
         ("best-arm", "oracle"), ("AutoencodeEasy", "vssm"), ("AutoencodeEasy", "gru"),
         ("RepeatFirstEasy", "vssm"), ("RepeatFirstEasy", "gru"),
     ]  # fmt: skip
+
+
+def test_settings_within_settings_are_a_condition(tmp_path):
+    inside = {"reward": {"goal": 1.0, "path": [1, {"bonus": None}]}}
+    for seed, settings in ((0, inside), (1, inside), (2, {"reward": {"goal": 2.0}})):
+        what = Experiment(env="CartPole-v1", env_settings=settings, seed=seed, eval_every=500_000)
+        write_run(tmp_path / str(seed), what, height=0.5)
+    first, second = groups_in(tmp_path)
+    assert len(first.runs) == 2
+    assert len({first.conditions, second.conditions}) == 2
+    assert second.task_title == 'CartPole-v1, reward {"goal": 2.0}'
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "told"),
+    [
+        ("best-arm", {"cost": "low"}, "cost: got 'low', expected a number"),
+        ("best-arm", {"cost": {"a": 1}}, "cost: got .*, expected a number"),
+        ("best-arm", {"cost": float("nan")}, "cost: got nan, expected less in size"),
+        ("dmc/walker-run", {"noise": None}, "noise: got None, expected a number"),
+    ],
+)
+def test_a_level_that_is_no_number_leaves_the_run_out(tmp_path, env, settings, told):
+    write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0], changes=FEW)
+    what = Experiment(env=env, env_settings=settings, encoder="gru", seed=1, eval_every=250_000)
+    write_run(tmp_path / "odd", what)
+    notices = []
+    (group,) = groups_in(tmp_path, notices)
+    assert [run.seed for run in group.runs] == [0]
+    assert len(notices) == 1
+    assert re.fullmatch(rf"odd: left out: experiment.json: {told}", notices[0])
+
+
+def test_names_of_any_length_are_short_and_stay_apart(tmp_path):
+    for i, end in enumerate("ab"):
+        what = Experiment(env="m:" + "x" * 10**6 + end, label="y" * 10**6 + end, eval_every=500_000)
+        write_run(tmp_path / str(i), what, height=0.5)
+    first, second = groups_in(tmp_path)
+    assert len({first.task_title, second.task_title}) == 2
+    assert len({first.agent_title, second.agent_title}) == 2
+    assert len(first.task_title + first.agent_title) < 300

@@ -5,13 +5,14 @@ import re
 
 import pytest
 
+from kalmanac.experiment import Experiment
 from kalmanac.report.making import make_report
 from kalmanac.report.page import BEST_SO_FAR, page_data
 from kalmanac.report.published import MAMBA
 from kalmanac.report.scores import curve
-from kalmanac.runlog import METRICS
+from kalmanac.runlog import EXPERIMENT, METRICS
 from tests.report.browser import Browser, find_browser
-from tests.report.synthetic import write_best_arm, write_popgym
+from tests.report.synthetic import write_best_arm, write_popgym, write_run
 
 needs_browser = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium here (Debian, Ubuntu: apt install chromium)"
@@ -78,6 +79,50 @@ def test_the_data_are_those_of_the_runs(all_groups):
     assert shown["curves"][BEST_SO_FAR]["seeds"][0] == pytest.approx(top[0].tolist(), rel=1e-4)
     assert data["runs"][shown["runs"][0]]["experiment"] == group.runs[0].experiment
     assert data["agents"]["vSSM+KF (shortened)"] == data["agents"]["vSSM+KF"]
+
+
+@pytest.fixture(scope="module")
+def odd_folder(tmp_path_factory):
+    """Runs whose words a page, a figure, a spreadsheet or a file's name might obey."""
+    folder = tmp_path_factory.mktemp("odd")
+    words = ["<!--<script>", "</script><b>", r"$\frac{$", "../../out", "=1+1", "a|b", "x" * 10**6]
+    for i, word in enumerate(words):
+        what = Experiment(env="CartPole-v1", label=word, eval_every=250_000)
+        run = write_run(folder / str(i), what, height=0.5)
+        told = json.loads((run / EXPERIMENT).read_text())
+        inside = {"limit": float("inf"), "seed": 2**60, "parts": {"a": [1, {"b": "\ud800"}]}}
+        (run / EXPERIMENT).write_text(json.dumps(told | {"env_settings": inside}))
+    make_report(folder, folder / "report")
+    return folder
+
+
+def test_odd_words_stay_words(odd_folder):
+    html = (odd_folder / "report" / "index.html").read_text()
+    (data,) = re.findall(r'id="data">(.*?)</script>', html, re.S)
+    assert "<" not in data
+    assert len(json.loads(data, parse_constant=pytest.fail)["runs"]) == 7
+    assert html.count('src="data:image/png;base64,') == 7
+    assert len(html) < 6_500_000
+    assert len(list((odd_folder / "report" / "figures").iterdir())) == 14
+    assert {file.name for file in odd_folder.parent.glob("out*")} == set()
+
+
+@needs_browser
+def test_odd_words_do_not_stop_the_script(odd_folder, tmp_path):
+    browser = Browser(find_browser(), tmp_path)
+    try:
+        browser.open(odd_folder / "report" / "index.html")
+        assert browser.complaints() == []
+        assert browser.value("document.querySelectorAll('.chart').length") == 7
+        assert browser.value("document.querySelectorAll('#run-table tr.run').length") == 7
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+        titles = "[...document.querySelectorAll('.chart .gtitle')].map((t) => t.textContent)"
+        assert any("(<!--<script>)" in title for title in browser.value(titles))
+        browser.click("#run-table tr.run")
+        told = browser.value("document.querySelector('.settings').innerText")
+        assert '{"limit":"inf","seed":"1152921504606846976"' in told
+    finally:
+        browser.close()
 
 
 @needs_browser

@@ -1,5 +1,7 @@
 """Which of the paper's figures come out of which runs, and what they show."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -179,3 +181,39 @@ def test_of_agents_in_the_same_bandit_the_example_shows_the_kalman_filter(tmp_pa
             write_episode(run / "evaluations" / f"{sigma}.npz", episode)
     (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), [])
     assert all(axis.get_title().startswith("vssm+kf in") for axis in drawing.figure.axes)
+
+
+@pytest.mark.parametrize("label", ["../../outside", "/tmp/x", "a/b", "nul\0", "\ud800", "z" * 5000])
+def test_an_episode_s_label_is_no_path(tmp_path, label):
+    (run,) = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0])
+    write_episode(run / "evaluations" / "a.npz", played(3, label=label, mu=0.5, sigma=0.5))
+    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    assert drawing.name.startswith("best-arm-episodes-")
+    assert not set("/\0") & set(drawing.name)
+    assert len(drawing.name.encode()) < 240
+
+
+def test_the_grid_that_most_heat_maps_have_is_drawn(tmp_path):
+    runs = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=range(3))
+    for run, size in zip(runs, (2, 4, 4), strict=True):
+        leave_heatmap(run, size=size)
+    notices = []
+    (drawing,) = best_arm_items.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
+    assert "gru 2" in drawing.caption.lower()
+    assert notices == [f"best-arm/{runs[0].name}: its heat map has another grid, left out"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mu": ["a", 1.0]}, {"length": [[1.0, None]] * 2}, {"win_rate": {}}, {"sigma": [1.0, 1.0]},
+     {"mu": [0.0, 1e300]}, {"more": 1}],
+)  # fmt: skip
+def test_an_odd_heat_map_is_named(tmp_path, change):
+    (run,) = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0])
+    leave_heatmap(run, size=2)
+    file = run / HEATMAP
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    notices = []
+    assert list(best_arm_items.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)) == []
+    assert len(notices) == 1
+    assert "heatmap.json: got no heat map (" in notices[0]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from kalmanac.experiment import Experiment
-from kalmanac.report.runs import EARLIER, read_runs
+from kalmanac.older_runs import EARLIER
+from kalmanac.report.runs import read_runs
 from kalmanac.runlog import EXPERIMENT, METRICS, PROVENANCE, RunFolder
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run

@@ -42,6 +42,21 @@ def test_last_and_best_of_every_seed(tmp_path):
     assert best(group).tolist() == [9.0, 4.0]  # MMER: the largest mean of an evaluation
 
 
+def test_a_run_that_has_no_number_takes_none_from_the_others(tmp_path):
+    write(tmp_path, [(25, 1.0), (50, 2.0)])
+    write(tmp_path, [(25, float("nan")), (50, float("inf"))], seed=1)
+    found = curve(group_of(tmp_path)).shared()
+    assert found.steps.tolist() == [25, 50]
+    assert found.values.tolist() == [[1.0, 2.0]]
+
+
+def test_points_are_as_many_as_evaluations_however_far_apart(tmp_path):
+    write(tmp_path, [(1, 1.0), (10**15, 2.0)], total=10**15, every=1)
+    found = curve(group_of(tmp_path))
+    assert found.steps.tolist() == [1, 10**15]
+    assert found.values.tolist() == [[1.0, 2.0]]
+
+
 def test_evaluations_stand_where_they_were_due(tmp_path):
     write(tmp_path, [(26, 1.0), (51, 2.0), (76, 3.0), (104, 4.0)])
     write(tmp_path, [(25, 5.0), (50, 1.0), (75, 6.0)], seed=1)

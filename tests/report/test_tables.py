@@ -1,5 +1,6 @@
 import csv
 import io
+import re
 
 import pytest
 
@@ -8,6 +9,7 @@ from kalmanac.report.published import MAMBA
 from kalmanac.report.runs import read_runs
 from kalmanac.report.scores import best, last
 from kalmanac.report.statistics import mean_and_error
+from kalmanac.report.table import Table
 from kalmanac.report.tables import make_tables
 from tests.report.synthetic import write_best_arm, write_popgym
 
@@ -102,3 +104,24 @@ def test_markdown_has_one_line_a_row_and_the_notes(tables):
         bars = [line.count("|") for line in lines if line.startswith("|")]
         assert bars == [len(table.head) + 1] * (len(table.rows) + 2)
         assert all(note in lines for note in table.notes)
+
+
+ODD = ("=1+1", "+1-1", "-2+3", "@SUM(A1)", "-1+cmd|' /C calc'!A0", "\t=1")
+
+
+def test_no_cell_is_a_formula_and_numbers_stay_numbers():
+    numbers = ("-0.5", "-0.500 ± 0.100", "+0.123", "-3.5e+20 ± 1e+20", "-inf", "-0.1 ★\npaper 1.0")
+    table = Table("a", "A", ("=head", *"bcdef"), [ODD, numbers])
+    head, odd, kept = csv.reader(io.StringIO(table.csv()))
+    assert head[0] == "'=head"
+    assert odd == [f"'{cell}" for cell in ODD]
+    assert tuple(kept) == numbers
+
+
+def test_a_bar_in_a_cell_is_no_border():
+    cells = ("a|b", "a\\|b\\", "<b>")
+    table = Table("a", "A", ("x", "y", "z"), [cells])
+    row = table.markdown().splitlines()[4]
+    inside = re.split(r"(?<!\\)(?:\\\\)*\|", row)  # bars that no backslash stands before
+    assert row == "| a\\|b | a\\\\\\|b\\\\ | \\<b> |"
+    assert len(inside) == 5

@@ -66,3 +66,45 @@ def test_no_wins_where_none_are_told():
 def test_no_episodes_is_refused():
     with pytest.raises(ValueError, match="n_eval_episodes: got 0, expected at least 1"):
         evaluate_policy(Always(), Counting((1,)), 0)
+
+
+@BOTH
+def test_an_episode_that_does_not_end_is_cut_and_counted(mode):
+    """The second environment's first episode is cut, and those due after it are not played."""
+    vector = counting_vector((2,), (2, 10**9, 2), mode=mode)
+    found = evaluate_policy(Always(), vector, 8, max_steps=5)
+    assert found.lengths.tolist() == [2] * 4 + [2, 5]
+    assert found.returns.tolist()[-1] == 10 * 5 + 15
+    assert found.cut == 1
+    assert found.wins.tolist() == [True, False, False, True, True, False]
+
+
+@BOTH
+def test_an_episode_that_ends_in_the_last_step_allowed_is_whole(mode):
+    found = evaluate_policy(Always(), counting_vector((5,), (5,), mode=mode), 4, max_steps=5)
+    assert (found.lengths.tolist(), found.cut) == ([5] * 4, 0)
+
+
+def test_where_all_are_cut_nobody_knows_of_wins():
+    found = evaluate_policy(Always(), Counting((10**9,)), 3, max_steps=4)
+    assert (found.lengths.tolist(), found.cut, found.wins) == ([4], 1, None)
+
+
+def test_somebody_can_watch_every_step_and_end_it():
+    seen = []
+    evaluate_policy(Always(), Counting((2,)), 2, each_step=lambda *now: seen.append(now))
+    assert seen == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+
+    def enough(steps, done, episodes):
+        if steps == 3:
+            raise InterruptedError
+
+    env = Counting((10**9,))
+    with pytest.raises(InterruptedError):
+        evaluate_policy(Always(), env, each_step=enough)
+    assert env.time == 3
+
+
+def test_a_bound_below_one_is_refused():
+    with pytest.raises(ValueError, match="max_steps: got 0, expected at least 1"):
+        evaluate_policy(Always(), Counting((1,)), max_steps=0)

@@ -59,8 +59,9 @@ def test_each_learns_what_it_learns_alone(mode: AutoresetMode, overlap: bool) ->
     assert watchers[0].losses != watchers[1].losses
 
 
-def test_one_that_fails_does_not_take_the_others_down() -> None:
-    broken, stopped, whole = Watcher(30, RuntimeError("no luck")), Watcher(36), Watcher()
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, GeneratorExit])
+def test_one_that_fails_does_not_take_the_others_down(kind: type[BaseException]) -> None:
+    broken, stopped, whole = Watcher(30, kind("no luck")), Watcher(36), Watcher()
     models = [made(seed) for seed in range(3)]
     loops = [m.loop(60, w) for m, w in zip(models, (broken, stopped, whole), strict=True)]
     lockstep = Lockstep(loops)
@@ -81,6 +82,22 @@ def test_an_interrupt_ends_all_of_them_in_good_order() -> None:
     with pytest.raises(KeyboardInterrupt):
         lockstep.run()
     assert [w.ended for w in watchers] == [1, 1]
+
+
+def test_an_interrupt_in_the_end_of_one_ends_the_others_too() -> None:
+    class Late(Watcher):
+        def on_end(self, model):
+            super().on_end(model)
+            raise KeyboardInterrupt
+
+    told, watchers = [], [Late(30), Watcher()]
+    models = [made(seed) for seed in range(2)]
+    loops = [m.loop(60, w) for m, w in zip(models, watchers, strict=True)]
+    with pytest.raises(KeyboardInterrupt):
+        Lockstep(loops, lambda *of_one: told.append(of_one)).run()
+    assert [w.ended for w in watchers] == [1, 1]
+    assert told == [(0, None, True), (1, None, True)]
+    assert models[1].num_timesteps == 30
 
 
 def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.replay import Batch
+from kalmanac.sac import RecurrentSAC
 from kalmanac.sac.return_scale import ReturnScale
+from tests.sac.small import small, wandering
 
 GAMMA = 0.9
 
@@ -71,3 +73,53 @@ def test_a_restored_scale_goes_on_as_the_first():
         other.update(*row)
     assert other.state_dict()["running"].equal(whole.state_dict()["running"])
     assert other.factor == whole.factor
+
+
+def test_an_agent_learns_the_same_whatever_the_unit_of_its_rewards(monkeypatch):
+    """The scale is all that a unit changes: metrics of updates are those of the other unit."""
+
+    def trained(unit, **settings):
+        env = wandering(2)
+        for single in env.envs:
+            step = single.step
+
+            def scaled(action, step=step):
+                observation, reward, *rest = step(action)
+                return observation, unit * reward, *rest
+
+            monkeypatch.setattr(single, "step", scaled)
+        model = small("gru", env, **settings)
+        return model.learn(60)
+
+    one, thousand = (trained(unit, normalize_rewards=True) for unit in (1.0, 1000.0))
+    assert thousand.return_scale.factor == pytest.approx(one.return_scale.factor / 1000, rel=1e-5)
+    for name, x in one.learner.actor.state_dict().items():
+        torch.testing.assert_close(
+            x, thousand.learner.actor.state_dict()[name], rtol=0.02, atol=0.002
+        )
+    plain = trained(1000.0)
+    gaps = [
+        (x - plain.learner.critic.state_dict()[name]).abs().max().item()
+        for name, x in one.learner.critic.state_dict().items()
+    ]
+    assert max(gaps) > 0.005, "without it the unit matters"
+
+
+def test_replay_and_returns_keep_the_environment_s_own_rewards():
+    plain = small("gru", wandering(2), learning_starts=90).learn(60)
+    scaled = small("gru", wandering(2), learning_starts=90, normalize_rewards=True).learn(60)
+    states = (model.replay.state_dict()["storage"]["reward"] for model in (plain, scaled))
+    assert torch.equal(*states)
+    batches = (model._attached().batch_aside() for model in (plain, scaled))
+    first, second = (batch.reward for batch in batches)
+    torch.testing.assert_close(first * scaled.return_scale.factor, second)
+    assert scaled.return_scale.factor != 1.0
+
+
+def test_the_scale_is_saved_with_the_model(tmp_path):
+    model = small("gru", wandering(2), normalize_rewards=True).learn(60)
+    model.save(tmp_path / "model")
+    loaded = RecurrentSAC.load(tmp_path / "model", wandering(3), device="cpu")
+    assert loaded.return_scale.factor == model.return_scale.factor
+    loaded.learn(30)
+    assert loaded.return_scale.count == 90

@@ -179,6 +179,20 @@ def test_evaluation_and_diagnostics_do_not_change_the_training():
     assert all(len(found.returns) == 4 for _, found in evaluation.evaluations)
 
 
+def test_evaluations_of_episodes_that_do_not_end_are_cut_with_a_warning():
+    seen = []
+    evaluation = EvalCallback(
+        wandering(2), every=20, episodes=2, max_steps=1, each_step=lambda *now: seen.append(now)
+    )
+    with pytest.warns(UserWarning, match="2 of 2 evaluation episodes were cut after 1 steps"):
+        small("memoryless", wandering(2)).learn(20, evaluation)
+    ((_, found),) = evaluation.evaluations
+    assert (found.cut, found.lengths.tolist()) == (2, [1, 1])
+    assert seen == [(0, 0, 2)]
+    with pytest.raises(ValueError, match="max_steps: got 0, expected at least 1"):
+        EvalCallback(wandering(2), max_steps=0)
+
+
 def test_unseeded_agents_differ_and_say_their_seed():
     models = [small("memoryless", wandering(1), seed=None) for _ in range(2)]
     assert models[0].seed != models[1].seed

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kalmanac.disk import FolderLock
@@ -16,6 +17,7 @@ from kalmanac.runlog import LOCK, read_summary, read_timing
 from kalmanac.sweep.record import Record
 from kalmanac.sweep.status import states
 from tests.experiment.tiny import TINY
+from tests.sweep.halting import two_runs
 from tests.sweep.small import FAILING, FLAGS, metrics, planned, sweep_small
 
 ROOT = Path(__file__).parents[2]
@@ -163,3 +165,36 @@ def test_workers_stop_when_the_one_that_drives_them_is_killed(tmp_path):
     process.wait()
     until(lambda: read_summary(folder)["status"] == "interrupted", 30)
     until(lambda: not Path(f"/proc/{worker}").exists(), 30)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_twenty_times_ends_the_same(tmp_path):
+    """All its processes at once, while both runs wait in a step that a generator chose."""
+    halt, rng = tmp_path / "halt", np.random.default_rng(0)
+    halt.mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+
+    def start(root):
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.sweep.halting", str(root), str(halt)], cwd=ROOT,
+            env=environment, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    calm, stopped = tmp_path / "calm", tmp_path / "stopped"
+    assert start(calm).wait() == 0
+    for _ in range(20):
+        (halt / "at").write_text(str(rng.integers(1, 13)))
+        sweep = start(stopped)
+        while len(list(halt.glob("halted-*"))) < 2:
+            assert sweep.poll() is None, "it has ended"
+            time.sleep(0.01)
+        os.killpg(sweep.pid, signal.SIGKILL)
+        sweep.wait()
+        for file in halt.iterdir():
+            file.unlink()
+    assert start(stopped).wait() == 0
+    ends = [two_runs(root, halt) for root in (calm, stopped)]
+    assert all(one.done for end in ends for one in end)
+    assert metrics(ends[0]) == metrics(ends[1])
+    resumed = [len(read_summary(one.folder)["resumed"]) for one in ends[1]]
+    assert min(resumed) > 5, "they were stopped on their way"

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kalmanac.disk import FolderLock
-from kalmanac.experiment import resume, run
+from kalmanac.experiment import resume, resume_together, run
 from kalmanac.experiment.afterwards import ExampleEpisodes
 from kalmanac.runlog import LOCK, checkpoint_file, checkpoint_steps, read_summary
 from kalmanac.sweep.work import ELSEWHERE, How, do
@@ -131,6 +131,24 @@ def test_a_folder_that_another_process_writes_in_is_left_to_it(tmp_path, how):
     assert list(one.folder.iterdir()) == []
 
 
+def test_a_run_that_somebody_else_has_finished_meanwhile_is_left_as_it_is(
+    tmp_path, how, monkeypatch
+):
+    plan = planned(tmp_path, *(dataclasses.replace(TINY, seed=seed) for seed in range(2)))
+    for one in plan:
+        run(one.experiment, one.folder, events=False, device="cpu", stop=stop_after(12))
+    finished = []
+
+    def late(folders, **execution):
+        assert resume(folders[0], events=False).status == "finished"
+        finished.append((folders[0] / "summary.json").stat().st_mtime_ns)
+        return resume_together(folders, **execution)
+
+    monkeypatch.setattr("kalmanac.sweep.work.resume_together", late)
+    assert statuses(do(tuple(plan), how)) == [ELSEWHERE, "finished"]
+    assert [(plan[0].folder / "summary.json").stat().st_mtime_ns] == finished
+
+
 def test_the_lock_of_a_lost_machine_is_taken_over(tmp_path, how):
     (one,) = planned(tmp_path, TINY)
     run(TINY, one.folder, events=False, device="cpu", stop=stop_after(12))
@@ -149,3 +167,16 @@ def test_several_go_on_together_even_if_one_cannot(tmp_path, how):
     with pytest.raises(ValueError, match="checkpoint"):
         resume(plan[0].folder)
     assert statuses(do(tuple(plan), how)) == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"status": 7}', '{"step": -1}', "[" * 10**5])
+def test_a_summary_that_cannot_be_read_is_one_run_s_failure(tmp_path, how, text):
+    sound, odd = plan = planned(tmp_path, TINY, dataclasses.replace(TINY, seed=1))
+    run(TINY, sound.folder, events=False, device="cpu")
+    run(odd.experiment, odd.folder, events=False, device="cpu", stop=stop_after(12))
+    (odd.folder / "summary.json").write_text(text)
+    assert [one.done for one in plan] == [True, False]
+    good, bad = do(tuple(plan), how)
+    assert good.status == "finished"
+    assert bad.status == "failed"
+    assert "summary.json: " in bad.error

@@ -63,8 +63,12 @@ def decode(content: bytes, kind: Kind, source: str) -> dict[str, Any]:
         )
     try:
         document = _from_json(json.loads(told["document"]), load(content))
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadFileError(f"path: got {source}, which is malformed ({error!r})") from None
+    except (
+        SafetensorError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
+        ValueError,
+    ) as error:  # fmt: skip
+        words = " ".join(repr(error).split())[:200]
+        raise BadFileError(f"path: got {source}, which is malformed ({words})") from None
     if not isinstance(document, dict):
         raise BadFileError(f"path: got {source}, which is malformed (no mapping)")
     return document
@@ -76,6 +80,7 @@ def digest_of(content: bytes) -> str:
 
 
 def _check_digest(content: bytes, stated: str, source: str) -> None:
+    stated = stated if stated.isascii() else ""
     place = content.find(b'"sha256": "' + stated.encode() + b'"') + len('"sha256": "')
     blank = content[:place] + _ZEROS.encode() + content[place + len(_ZEROS) :]
     if digest_of(blank) != stated:

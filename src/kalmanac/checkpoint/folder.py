@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kalmanac.checkpoint.document import BadFileError, Kind, decode, encode
 from kalmanac.checkpoint.segments import Chain, Segments
-from kalmanac.disk import cut, make_folder, write_whole
+from kalmanac.disk import cut, make_folder, refuse_link, write_whole
 from kalmanac.replay import Changes, Replay, books, rebuild
 from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
 
@@ -42,6 +42,7 @@ class CheckpointFolder:
 
     def write(self, step: int, run: dict[str, Any], replay: Replay) -> None:
         """Keep the run and its replay as of `step`."""
+        refuse_link(self.run / CHECKPOINTS)
         make_folder(self.run / CHECKPOINTS)
         if self._changes is None:
             self._changes = Changes(replay)
@@ -71,8 +72,10 @@ class CheckpointFolder:
             raise BadFileError(f"step: got {step:,}, expected one with a checkpoint ({known})")
         found = decode(file.read_bytes(), CHECKPOINT, str(file))
         try:
-            chain = Chain(**found["chain"])
-            return Checkpoint(int(found["step"]), dict(found["run"]), chain, dict(found["books"]))
+            chain = Chain.read(found["chain"])
+            if found["step"] != step or isinstance(found["step"], bool):
+                raise ValueError(f"step {found['step']!r}")
+            return Checkpoint(step, dict(found["run"]), chain, dict(found["books"]))
         except (KeyError, TypeError, ValueError) as error:
             raise BadFileError(f"path: got {file}, which is malformed ({error!r})") from None
 

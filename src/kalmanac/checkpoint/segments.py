@@ -8,7 +8,7 @@ replay's length, and that fixes all records before it. What a crash leaves behin
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,17 @@ class Chain(NamedTuple):
     last: int = 0
     length: int = 0  # bytes of the last segment
     digest: str = ""  # of the last record
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> "Chain":
+        """As a file has it; ValueError or TypeError for what is no place in a folder."""
+        chain = cls(**document)
+        for number in chain[:3]:
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise ValueError(f"{number!r} in a chain")
+        if chain.first > chain.last or not isinstance(chain.digest, str):
+            raise ValueError(f"a chain from {chain.first} to {chain.last}")
+        return chain
 
 
 class Segments:
@@ -63,14 +74,19 @@ class Segments:
             content = file.read_bytes() if file.is_file() else b""
             if number == chain.last:
                 content = content[: chain.length]
+            if len(content) < (chain.length if number == chain.last else 1):
+                raise _broken(file)
             for record in _records(content, file):
                 found = decode(record, RECORD, str(file))
                 begins = not digest and chain.first > 0  # what was before it is gone
-                if not begins and found["previous"] != digest:
+                if not begins and found.get("previous") != digest:
                     raise _broken(file)
                 digest = digest_of(record)
-                self._ends[number] = found["piece"]["stop"]
-                yield found["piece"]
+                piece = found.get("piece")
+                if not isinstance(piece, dict) or "stop" not in piece:
+                    raise _broken(file)
+                self._ends[number] = piece["stop"]
+                yield piece
         if digest != chain.digest:
             raise _broken(self.file(chain.last))
 
@@ -78,7 +94,8 @@ class Segments:
         """Remove the segments that are not in `keep`."""
         for file in self.folder.glob("replay-*.segment"):
             number = file.stem[7:]
-            if number.isdecimal() and int(number) not in keep:
+            ours = number.isdecimal() and file == self.file(int(number))
+            if ours and int(number) not in keep:
                 file.unlink()
 
     def file(self, number: int) -> Path:

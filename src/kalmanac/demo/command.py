@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
-        print("kalmanac demo: needs matplotlib: pip install kalmanac[report]", file=sys.stderr)
+        print("kalmanac demo: needs matplotlib: pip install 'kalmanac[report]'", file=sys.stderr)
         return 1
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the tensors are too small for more: on a busy machine more is slower

@@ -1,19 +1,47 @@
-"""Bytes that are on the disk when a call returns, and old ones that stay until they are."""
+"""Bytes that are on the disk when a call returns, and old ones that stay until they are.
+
+No link is followed and no name is shared: what is written lies in the folder that was named, and
+files elsewhere stay as they are.
+"""
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) -> None:
+class LinkError(ValueError):
+    """A link, or something else that is no file or folder of its own, where one is expected."""
+
+
+def refuse_link(path: Path) -> None:
+    """LinkError unless `path` is a file or a folder of its own, or is not there."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+        raise LinkError(
+            f"path: got {path}, which is {kind}, expected a file or a folder of its own"
+        )
+
+
+def write_whole(
+    path: str | os.PathLike[str], content: bytes | Iterable[bytes], *, mode: int = 0o666
+) -> None:
     """Write, fsync, rename, fsync of the folder: a crash leaves the old file or the new one.
 
-    Content that comes in parts is never held as a whole.
+    Content that comes in parts is never held as a whole. A link of that name is replaced, not
+    followed. `mode` is what the umask is taken from.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial.unlink(missing_ok=True)  # of a process that had this number before
     try:
-        with partial.open("wb") as file:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -25,8 +53,9 @@ def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) 
 
 def append(path: Path, length: int, content: bytes) -> None:
     """Put `content` behind the first `length` bytes; what a crash left there before is cut off."""
+    refuse_link(path)
     created = not path.exists()
-    with path.open("r+b" if not created else "xb") as file:
+    with _opened(path, length) as file:
         file.truncate(length)
         file.seek(length)
         file.write(content)
@@ -38,12 +67,31 @@ def append(path: Path, length: int, content: bytes) -> None:
 
 def cut(path: Path, length: int) -> None:
     """Keep the first `length` bytes; ValueError where there are fewer."""
+    refuse_link(path)
     size = path.stat().st_size if path.exists() else 0
     if size < length:
         raise ValueError(f"{path}: got {size:,} bytes, expected at least {length:,}")
-    with path.open("ab") as file:
+    with _opened(path, length) as file:
         file.truncate(length)
         os.fsync(file.fileno())
+
+
+def open_rows(path: Path) -> IO[str]:
+    """A file for lines of text, from its end on; made where it is missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8")
+
+
+def _opened(path: Path, length: int) -> IO[bytes]:
+    """For changes; a file with a second name becomes one of its own, with its first `length` bytes.
+
+    Whoever has the other name (a copy of the folder made of hard links) keeps what it holds.
+    """
+    if path.exists() and path.stat().st_nlink > 1:
+        with path.open("rb") as file:
+            content = file.read(length)
+        write_whole(path, content)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b")
 
 
 def make_folder(folder: Path) -> None:

@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.raised import words
 from kalmanac.envs.track import Track
 from kalmanac.envs.workers import TIMEOUT, Workers
 
@@ -126,6 +128,10 @@ def environment(name: str) -> EnvironmentSpec:
             found = getattr(importlib.import_module(module), attribute, None)
         except ModuleNotFoundError as error:
             raise ValueError(f"env: got {name!r}, expected a module to import: {error}") from None
+        except (Exception, SystemExit) as error:  # of code that is not ours
+            raise ValueError(
+                f"env: got {name!r}, which raised {words(error)}, expected a module to import"
+            ) from error
         if isinstance(found, EnvironmentSpec):
             return found
         if callable(found):
@@ -188,8 +194,10 @@ def make_vector(
     at_once = side_by_side(spec, num_envs, workers, corruption)
     if spec.make is not None and not corruption:
         env = spec.make(num_envs, **settings)
+        if not isinstance(env, VectorEnv):
+            raise TypeError(f"env: got a {type(env).__name__} from {name!r}, expected a VectorEnv")
     elif spec.single is not None:
-        make = partial(_one, partial(spec.single, **settings), corruption or Corruption())
+        make = partial(_one, name, partial(spec.single, **settings), corruption or Corruption())
         if at_once:
             env = Workers([make] * num_envs, at_once=at_once, timeout=timeout)
         else:
@@ -201,10 +209,10 @@ def make_vector(
     return PrivilegedObservation(env) if privileged else env
 
 
-def _one(make: Callable[[], Any], corruption: Corruption) -> Any:
+def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> Any:
     env = make()
     if not isinstance(env, gymnasium.Env):
-        raise TypeError(f"env: got {env!r} from {make}, expected a gymnasium.Env")
+        raise TypeError(f"env: got a {type(env).__name__} from {name!r}, expected a gymnasium.Env")
     return corrupted(env, corruption)
 
 
@@ -227,7 +235,10 @@ def side_by_side(
 
 def _described(name: str, found: Callable[..., Any]) -> EnvironmentSpec:
     summary = (inspect.getdoc(found) or "").split("\n", 1)[0]
-    if "num_envs" in inspect.signature(found).parameters:
+    takes: Mapping[str, Any] = {}
+    with suppress(ValueError):  # a function that is not written in Python may not tell
+        takes = inspect.signature(found).parameters
+    if "num_envs" in takes:
         vector = found
         return EnvironmentSpec(
             name, summary, lambda num_envs, **settings: vector(num_envs=num_envs, **settings)

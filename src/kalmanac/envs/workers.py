@@ -18,6 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from kalmanac.envs.generators import check_names
+from kalmanac.envs.raised import words_of_a_process
 from kalmanac.envs.resuming import Leavable
 from kalmanac.envs.spaces import privileged_space
 
@@ -56,6 +57,7 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
             )
         methods = multiprocessing.get_all_start_methods()
         self._async: AsyncVectorEnv
+        self._traces: _Traces
         env = _Introduced(
             self._first_question,
             [_InWorker(make) for make in makers],
@@ -116,6 +118,8 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
     def _first_question(self, env: AsyncVectorEnv) -> None:
         """Any; an environment that answers has been made."""
         self._async = env
+        self._traces = _Traces(env.error_queue)
+        env.error_queue = self._traces  # type: ignore[assignment]
         self._together(
             lambda: env.call_async("has_wrapper_attr", "checkpoint_state"),
             env.call_wait,
@@ -147,8 +151,9 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
             silent = [i for i, pipe in enumerate(self._async.parent_pipes) if pipe is None]
             if not silent:
                 raise
-            told = f"raised {type(error).__name__}: {error}"
+            told = f"raised {words_of_a_process(error, self._traces.last)}"
             cause = error
+            cause.add_note(self._traces.last)
         self._stop()
         seeds = ("" if seed is None else f" (seed {seed})" for seed in self._seeds)
         named = [f"{i}{seed}" for i, seed in enumerate(seeds) if i in silent]
@@ -165,6 +170,19 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
                 with suppress(OSError):
                     pipe.close()
         self._async.closed = True
+
+
+class _Traces:
+    """The queue that processes put their errors into; keeps the last one's traceback."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue, self.last = queue, ""
+
+    def get(self) -> tuple[int, type[Exception], Any, str]:
+        """The next error."""
+        found = self.queue.get()
+        self.last = str(found[3])
+        return found
 
 
 class _Introduced(AsyncVectorEnv):

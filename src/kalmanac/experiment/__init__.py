@@ -6,6 +6,7 @@ from kalmanac.experiment.building import (
     check_workers,
     evaluation_environment,
     make_model,
+    most_steps,
     training_environment,
 )
 from kalmanac.experiment.description import AGENTS, Experiment
@@ -18,6 +19,7 @@ from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.experiment.running import resume, resume_together, run, run_together
 from kalmanac.experiment.signals import StopSignals
+from kalmanac.experiment.trust import Trust, UntrustedError, ask_on_terminal, read_trusted
 from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Outcome
 
 __all__ = [
@@ -30,6 +32,9 @@ __all__ = [
     "Progress",
     "RunFailedError",
     "StopSignals",
+    "Trust",
+    "UntrustedError",
+    "ask_on_terminal",
     "check_device",
     "check_environment",
     "check_room",
@@ -40,6 +45,8 @@ __all__ = [
     "evaluation_environment",
     "exit_status",
     "make_model",
+    "most_steps",
+    "read_trusted",
     "resume",
     "resume_together",
     "run",

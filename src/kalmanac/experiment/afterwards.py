@@ -14,9 +14,10 @@ from kalmanac.envs import make_vector
 from kalmanac.episode_file import write_episode
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.playing import play, play_adversarial
+from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.heatmap_file import Heatmap, write_heatmap
 from kalmanac.rollout import evaluate_policy
-from kalmanac.runlog import EVALUATIONS, HEATMAP, MODELS, read_experiment
+from kalmanac.runlog import EVALUATIONS, HEATMAP, MODELS
 from kalmanac.sac import RecurrentSAC
 
 MODEL = "last"  # a choice: the paper's figures show agents after their training
@@ -111,12 +112,14 @@ class AdversarialEpisode(Afterwards):
         write_episode(folder / file, play_adversarial(model, experiment))
 
 
-def play_afterwards(folder: Path, evaluations: tuple[Afterwards, ...]) -> None:
+def play_afterwards(
+    folder: Path, evaluations: tuple[Afterwards, ...], trust: Trust = False
+) -> None:
     """Leave what the finished run in `folder` does not have yet."""
     due = [evaluation for evaluation in evaluations if not evaluation.is_left(folder)]
     if not due:
         return
-    experiment = Experiment.from_data(read_experiment(folder))
+    experiment = read_trusted(folder, trust)
     model = RecurrentSAC.load(folder / MODELS[MODEL], device="cpu")
     for evaluation in due:
         evaluation.play(model, experiment, folder)

@@ -13,10 +13,11 @@ from kalmanac.agent import AgentSettings
 from kalmanac.envs.best_arm_rules import Rules
 from kalmanac.envs.best_arm_vector import BestArmVector
 from kalmanac.envs.corruption import Corruption
+from kalmanac.envs.raised import words
 from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
 from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment.description import Experiment, expect_known
-from kalmanac.rollout import EnvironmentFailedError
+from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 
 MOST_EVALUATED_AT_ONCE = 128
@@ -24,7 +25,12 @@ MOST_EVALUATED_AT_ONCE = 128
 
 def check_environment(experiment: Experiment) -> EnvironmentSpec:
     """The environment's row; ValueError with the nearest right name for what it does not know."""
-    spec = environment(experiment.env)
+    try:
+        spec = environment(experiment.env)
+    except SystemExit as error:  # a module that leaves Python when it is imported
+        raise ValueError(
+            f"env: got {experiment.env!r}, which raised {words(error)}, expected an environment"
+        ) from error
     if spec.settings is not None:
         for name in experiment.env_settings:
             expect_known("env_settings", name, spec.settings)
@@ -92,6 +98,24 @@ def horizon(experiment: Experiment) -> int | None:
     return None if steps is None else math.ceil(steps / experiment.frame_repeat)
 
 
+def most_steps(experiment: Experiment, name: str) -> int:
+    """Steps after which an episode of evaluation `name` is cut.
+
+    Of settings, only those that are known to be a horizon count as one.
+    """
+    if experiment.eval_max_steps is not None:
+        return experiment.eval_max_steps
+    spec = check_environment(experiment)
+    settings = {**experiment.env_settings, **spec.evaluations[name]}
+    steps = spec.horizon
+    if "horizon" in (spec.settings or {}):
+        steps = settings.get("horizon", steps)
+    steps = settings.get("max_episode_steps", steps)  # Gymnasium's own
+    if not isinstance(steps, int) or steps < 1:
+        return MOST_STEPS
+    return math.ceil(steps / experiment.frame_repeat)
+
+
 def make_model(experiment: Experiment, env: VectorEnv[Any, Any, Any], device: str) -> RecurrentSAC:
     """An untrained agent in `env`."""
     settings = experiment.part(AgentSettings) | experiment.part(TrainingSettings)
@@ -116,6 +140,8 @@ def _make(
         )
     except (ValueError, TypeError, ImportError, gymnasium.error.Error):
         raise  # these say what is wrong
-    except Exception as error:
-        words = f"{type(error).__name__}: {error}"
-        raise EnvironmentFailedError(f"the environment could not be built: {words}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        told = f"the environment could not be built: {words(error)}"
+        raise EnvironmentFailedError(told) from error

@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from kalmanac.agent.settings import ActorObjective, AgentSettings
 from kalmanac.encoders import ENCODERS, encoder_settings
 from kalmanac.envs.corruption import Corruption
+from kalmanac.older_runs import EARLIER
 from kalmanac.sac.settings import Drawing, TrainingSettings
 
 # name → fields; every encoder is an agent too
@@ -108,6 +109,8 @@ class Experiment:
     """The critic sees the true state beside the observation."""
     normalize_observations: bool = False
     """Observations are shifted and scaled by running statistics."""
+    normalize_rewards: bool = False
+    """Updates see rewards divided by the standard deviation of discounted returns."""
 
     batch_size: int = 32
     """Windows in a batch."""
@@ -140,6 +143,8 @@ class Experiment:
     """Environment steps between evaluations."""
     eval_episodes: int = 16
     """Episodes of an evaluation, in each of its environments."""
+    eval_max_steps: int | None = None
+    """Steps after which an evaluation's episode is cut; None: its horizon, if known, or 100,000."""
     evaluations: tuple[str, ...] = ("in",)
     """Where to evaluate: "in" is the training environment; the first one decides the best model."""
     eval_on_device: bool = False
@@ -158,6 +163,8 @@ class Experiment:
         for name in ("total_steps", "num_envs", "eval_every", "eval_episodes", "log_every"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: got {value}, expected at least 1")
+        if self.eval_max_steps is not None and self.eval_max_steps < 1:
+            raise ValueError(f"eval_max_steps: got {self.eval_max_steps}, expected at least 1")
         if self.seed < 0:
             raise ValueError(f"seed: got {self.seed}, expected at least 0")
         if len(self.log_std_range) != 2:
@@ -215,10 +222,13 @@ class Experiment:
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> "Experiment":
-        """The experiment that `to_data` was called on; names that are missing take the default."""
+        """The experiment that `to_data` was called on.
+
+        Names that are missing have what runs did before there were such settings, else the default.
+        """
         for name in data:
             expect_known("setting", name, _NAMES)
-        return Experiment(**data)
+        return Experiment(**{**EARLIER, **data})
 
     @staticmethod
     def from_json(text: str) -> "Experiment":

@@ -12,6 +12,7 @@ from kalmanac.experiment.failure import RunFailedError, how_to_go_on
 from kalmanac.experiment.progress import evaluation_line
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import Outcome
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.runlog import FolderTakenError, read_summary
 
 
@@ -32,10 +33,10 @@ def tell(
     statuses = []
     for outcome, experiment in zip(outcomes, experiments, strict=True):
         if isinstance(outcome, RunFailedError):
-            print(f"kalmanac {verb}: {outcome}", file=sys.stderr)
+            print(f"kalmanac {verb}: {one_line(outcome, MESSAGE)}", file=sys.stderr)
             statuses.append(1)
         elif isinstance(outcome, FolderInUseError | FolderTakenError | BadFileError):
-            print(f"kalmanac {verb}: {' '.join(str(outcome).split())}", file=sys.stderr)
+            print(f"kalmanac {verb}: {one_line(outcome, MESSAGE)}", file=sys.stderr)
             statuses.append(2)
         elif isinstance(outcome, Exception):
             raise outcome
@@ -59,7 +60,8 @@ def ending(outcome: Outcome, experiment: Experiment) -> str:
         if (found := read_summary(outcome.folder).get(which))
     ]
     label = f" ({experiment.label})" if experiment.label else ""
-    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on])
+    note = [f"note: {outcome.note}"] if outcome.note else []
+    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on, *note])
 
 
 def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from kalmanac.experiment.full_batch import full_batch
 from kalmanac.experiment.memory import held_bytes, held_on_devices, release
 from kalmanac.experiment.room import GB, needed
 from kalmanac.replay import Batch
+from kalmanac.rollout import closed
 from kalmanac.runlog import duration
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 
@@ -64,7 +65,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
     how = model.settings
     updates_with = (update_as_trained(model.learner, batch, how) for batch in (drawn, longest))
     short, long = map(timed, updates_with)
-    env.close()
+    closed(env)
     updates = experiment.update_to_data * max(
         0, experiment.total_steps - experiment.learning_starts
     )

@@ -11,9 +11,20 @@ from numpy.typing import NDArray
 from kalmanac.envs.best_arm_rules import ASK
 from kalmanac.experiment.building import evaluation_rules
 from kalmanac.experiment.description import Experiment
-from kalmanac.rollout import Evaluation, PredictingModel, autoreset_mode, evaluate_policy
+from kalmanac.rollout import (
+    MOST_STEPS,
+    EachStep,
+    Evaluation,
+    PredictingModel,
+    autoreset_mode,
+    evaluate_policy,
+)
 from kalmanac.sac import RecurrentSAC
 from kalmanac.sac.bandit_evaluation import BanditEvaluation
+
+
+class EvaluationStoppedError(RuntimeError):
+    """Somebody asked for the end of the run; the evaluation is made when the run goes on."""
 
 
 def evaluate(
@@ -24,16 +35,22 @@ def evaluate(
     seed: int,
     normaliser: float = 1.0,
     deterministic: bool = True,
+    max_steps: int = MOST_STEPS,
+    each_step: EachStep | None = None,
 ) -> dict[str, float]:
     """Means over `episodes` episodes that begin with a reset by `seed`.
 
     mean_reward, std_reward, normalized (return / `normaliser`), length, where an episode can be won
     win_rate, and for discrete actions action_i (its share of all steps) and last_action_i (the
-    share of episodes that it ended).
+    share of episodes that it ended). Where episodes were cut after `max_steps`, cut is their
+    number. `each_step` is called before every vector step; what it raises ends the evaluation.
     """
     discrete = isinstance(env.single_action_space, Discrete)
-    counted = ActionTally(env, episodes) if discrete else env
-    found = evaluate_policy(model, counted, episodes, deterministic=deterministic, seed=seed)
+    counted = ActionTally(env, episodes, max_steps) if discrete else env
+    found = evaluate_policy(
+        model, counted, episodes, deterministic=deterministic, seed=seed, max_steps=max_steps,
+        each_step=each_step,
+    )  # fmt: skip
     values = _means(found, normaliser)
     if isinstance(counted, ActionTally):
         values |= counted.shares()
@@ -52,9 +69,14 @@ class OnDevice:
             privileged=experiment.privileged,
         )
 
-    def __call__(self, seeds: Sequence[int]) -> list[dict[str, float]]:
-        """What `evaluate` gives, for each evaluation, of episodes that its seed decides."""
-        found = self._evaluation([np.random.default_rng(seed) for seed in seeds])
+    def __call__(
+        self, seeds: Sequence[int], each_step: EachStep | None = None
+    ) -> list[dict[str, float]]:
+        """What `evaluate` gives, for each evaluation, of episodes that its seed decides.
+
+        `each_step` is called now and then.
+        """
+        found = self._evaluation([np.random.default_rng(seed) for seed in seeds], each_step)
         return [
             _means(played.episodes, self._normaliser)
             | _shares(*_counts(played.episodes.lengths, played.last_actions))
@@ -71,6 +93,8 @@ def _means(found: Evaluation, normaliser: float) -> dict[str, float]:
     }
     if found.win_rate is not None:
         values["win_rate"] = found.win_rate
+    if found.cut:
+        values["cut"] = found.cut
     return values
 
 
@@ -94,10 +118,16 @@ def _shares(taken: NDArray[np.int64], ending: NDArray[np.int64]) -> dict[str, fl
 
 
 class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Counts discrete actions in the first `episodes` episodes, shared out as evaluations do it."""
+    """Counts discrete actions in the first `episodes` episodes, shared out as evaluations do it.
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], episodes: int) -> None:
+    An episode of `max_steps` steps that is not over is the last one of its environment.
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], episodes: int, max_steps: int = MOST_STEPS
+    ) -> None:
         super().__init__(env)
+        self._most, self._length = max_steps, np.zeros(env.num_envs, np.int64)
         space = env.single_action_space
         assert isinstance(space, Discrete)
         n = env.num_envs
@@ -114,10 +144,14 @@ class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
         chosen = np.asarray(actions) - self._first  # before an environment may change them
         arrived = self.env.step(actions)
         counts = (self._due > 0) & ~self._over
-        ended = counts & (arrived[2] | arrived[3])
+        over = counts & (arrived[2] | arrived[3])
+        self._length[counts] += 1
+        cut = counts & ~over & (self._length >= self._most)
+        ended = over | cut
         np.add.at(self._taken, chosen[counts], 1)
         np.add.at(self._ending, chosen[ended], 1)
         self._due[ended] -= 1
+        self._due[cut], self._length[ended] = 0, 0
         if self._waits:
             self._over = ~self._over & (arrived[2] | arrived[3])
         return arrived

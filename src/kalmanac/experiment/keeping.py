@@ -65,7 +65,8 @@ class Keeper(Callback):
 
     def on_step(self, model: RecurrentSAC) -> bool:
         """Write where it is time; False ends the training."""
-        self.stopped = self.stop is not None and self.stop()
+        asked = self.stop is not None and self.stop()
+        self.stopped = asked or not self.recorder.whole  # an evaluation has heard it
         due = model.num_timesteps // self.every > self._kept // self.every
         ends = self.keep and model.num_timesteps >= self.recorder.experiment.total_steps
         if (due or ends or self.stopped) and model.num_timesteps > self._kept:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from kalmanac.experiment.building import check_environment
 from kalmanac.experiment.description import Experiment, expect_known
 from kalmanac.experiment.insight import Insight
 from kalmanac.experiment.witness import Witness
-from kalmanac.rollout import evaluate_policy
+from kalmanac.rollout import closed, evaluate_policy
 from kalmanac.sac import RecurrentSAC
 
 BEST_ARM_ACTIONS = ("ask", "above", "below")
@@ -70,11 +69,14 @@ def play(
             expect_known("env_settings", name, spec.settings)
     insight = Insight(model)
     model.set_random_seed(seed)
-    with closing(make_vector(experiment.env, 1, **settings)) as env:
+    env = make_vector(experiment.env, 1, **settings)
+    try:
         witness = Witness(env)
         shown = PrivilegedObservation(witness) if experiment.privileged else witness
         found = evaluate_policy(insight, shown, 1, deterministic=deterministic, seed=seed)
         bandit = isinstance(env.unwrapped, BestArmVector)
+    finally:
+        closed(env)
     about = About(
         env=experiment.env,
         agent=experiment.agent,

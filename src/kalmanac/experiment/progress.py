@@ -30,7 +30,7 @@ class Progress(Callback):
         self._recent = RecentEpisodes()
         self._past: deque[tuple[float, int, int]] = deque()  # (seconds, steps, updates)
         self._updates = 0
-        self._next_look = 0.0
+        self._next_look = time.perf_counter() + SECONDS_A_LINE
         self._bar: Any = None
 
     def on_start(self, model: RecurrentSAC) -> None:
@@ -88,6 +88,22 @@ class Progress(Callback):
         """One line for an evaluation."""
         self.say(f"step {step:,}: {evaluation_line(values)}")
 
+    def evaluating(
+        self, name: str, steps: int, done: int, episodes: int, seed: int | None = None
+    ) -> None:
+        """Where it is time, how far an evaluation is."""
+        now = time.perf_counter()
+        if now < self._next_look:
+            return
+        whose = "" if seed is None else f"seed {seed}, "
+        text = f"{whose}evaluating {name}: {done} of {episodes} episodes, {steps:,} steps"
+        if self._bar is not None:
+            self._next_look = now + 0.2
+            self._bar.update(0, figures=text)
+        else:
+            self._next_look = now + SECONDS_A_LINE
+            self.say(text)
+
     def say(self, text: str) -> None:
         """A line, above the bar where there is one."""
         if self._bar is not None:
@@ -116,7 +132,8 @@ def evaluation_line(values: Mapping[str, float]) -> str:
     told = []
     for place, found in places.items():
         wins = f", wins {found['win_rate']:.2f}" if "win_rate" in found else ""
-        told.append(f"{place} {found['normalized']:.3g} (length {found['length']:.3g}{wins})")
+        cut = f", {found['cut']:.0f} cut" if found.get("cut") else ""
+        told.append(f"{place} {found['normalized']:.3g} (length {found['length']:.3g}{wins}{cut})")
     return "  ".join(told)
 
 

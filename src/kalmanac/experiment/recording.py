@@ -3,26 +3,33 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.experiment.building import check_environment, evaluation_environment
+from kalmanac.experiment.building import (
+    check_environment,
+    evaluation_environment,
+    most_steps,
+)
 from kalmanac.experiment.description import Experiment
-from kalmanac.experiment.evaluation import OnDevice, evaluate
+from kalmanac.experiment.evaluation import EvaluationStoppedError, OnDevice, evaluate
 from kalmanac.experiment.memory import held_bytes, held_on_devices
-from kalmanac.rollout import Episode, close_failed
+from kalmanac.rollout import EnvironmentFailedError, Episode, close_failed, closed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
 
 _KEPT = (
     "best", "diverged", "_names", "_sums", "_updates", "_updates_before", "_evaluated_at",
-    "_evaluations", "_next_row", "_row_step",
+    "_evaluations", "_next_row", "_row_step", "_waiting",
 )  # fmt: skip
+_SINCE = ("_waiting",)  # of them, those that older checkpoints do not hold
 
 Told = Callable[[int, Mapping[str, float]], None]
+Evaluating = Callable[[str, int, int, int], None]  # of which evaluation, and as in `EachStep`
 
 
 class Recorder(Callback):
@@ -34,12 +41,21 @@ class Recorder(Callback):
     that a loss or a weight is no finite number any more; such a model is neither evaluated nor
     saved.
 
+    An evaluation that is asked to stop does so before its next step. Its row waits: the checkpoint
+    of that step holds it, and whoever goes on from there evaluates first.
+
     Args:
         told: called with step and values of every evaluation.
+        stop: asked before every step of an evaluation.
+        evaluating: called before every step of an evaluation.
     """
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, told: Told | None = None) -> None:
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, told: Told | None = None, *,
+        stop: Callable[[], bool] | None = None, evaluating: Evaluating | None = None,
+    ) -> None:  # fmt: skip
         self.experiment, self.folder, self.told = experiment, folder, told
+        self.stop, self.evaluating = stop, evaluating
         self.normaliser = check_environment(experiment).normaliser
         names = () if experiment.eval_on_device else experiment.evaluations
         self.places = {name: evaluation_environment(experiment, name) for name in names}
@@ -58,11 +74,22 @@ class Recorder(Callback):
         self._evaluating = 0.0
         self._seconds = (0.0, 0.0)  # that the run and its next row had taken in earlier starts
         self._row_step = 0
+        # the row of a step whose evaluation was asked to stop
+        self._waiting: dict[str, float] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether no evaluation is still to be made."""
+        return self._waiting is None
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The clock starts, or goes on."""
+        """The clock starts, or goes on; an evaluation that was stopped is made."""
         now = time.perf_counter()
         self._began, self._row_began = now - self._seconds[0], now - self._seconds[1]
+        if self._waiting is not None:
+            self._settle(model, self._waiting)
+            if self._waiting is not None:
+                raise EvaluationStoppedError
 
     def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
         """Keep it for the next row."""
@@ -84,24 +111,36 @@ class Recorder(Callback):
         """Write and evaluate where it is time; False ends a training that diverged."""
         step, every = model.num_timesteps, self.experiment
         values: dict[str, float] = {}
-        try:
-            if step >= min(self._next_row, every.total_steps):
-                self._next_row = (step // every.log_every + 1) * every.log_every
-                values |= self._training(step)
-            due = evaluations_due(every, step)
-            if due > self._evaluations and self.sound(model):
-                self._evaluations = due
-                began = time.perf_counter()
-                values |= self._evaluation(model)
-                self._evaluating += time.perf_counter() - began
-        finally:  # an evaluation that is interrupted takes no row with it
-            if values:
-                self.folder.log(step, values)
+        if step >= min(self._next_row, every.total_steps):
+            self._next_row = (step // every.log_every + 1) * every.log_every
+            values |= self._training(step)
+        self._settle(model, values)
         return not self.diverged
 
+    def _settle(self, model: RecurrentSAC, values: dict[str, float]) -> None:
+        """Add an evaluation to the row where one is due, and write it."""
+        step, before, self._waiting = model.num_timesteps, self._evaluations, None
+        due = evaluations_due(self.experiment, step)
+        try:
+            if due > before and self.sound(model):
+                self._evaluations = due
+                began = time.perf_counter()
+                values = values | self._evaluation(model)
+                self._evaluating += time.perf_counter() - began
+        except EvaluationStoppedError:
+            self._evaluations, self._waiting = before, values
+        finally:  # an evaluation that is interrupted takes no row with it
+            if values and self._waiting is None:
+                self.folder.log(step, values)
+
     def on_end(self, model: RecurrentSAC) -> None:
-        """What has happened since the last row, where the end came between two."""
+        """What has happened since the last row, where the end came between two.
+
+        A row that waits is written without its evaluation; who goes on writes it anew.
+        """
         step = model.num_timesteps
+        if self._waiting:
+            self.folder.log(step, self._waiting)
         if step > self._row_step:
             self.folder.log(step, self._training(step))
         self.sound(model)
@@ -140,7 +179,7 @@ class Recorder(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called; the clock goes on with the training."""
         for name in _KEPT:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name) if name in _SINCE else state[name])
         # an end that is none any more had an evaluation out of turn
         due = evaluations_due(self.experiment, max(self._evaluated_at, 0))
         self._evaluations = min(self._evaluations, due)
@@ -151,10 +190,20 @@ class Recorder(Callback):
         self._seconds = state["seconds"]
         self._evaluating = state.get("evaluating", 0.0)
 
+    def look_for_best(self) -> bool:
+        """Whether the best model's file is lost; then the best one is looked for anew."""
+        lost = self.best > -math.inf and not (self.folder.path / MODELS["best"]).is_file()
+        if lost:
+            self.best = -math.inf
+        return lost
+
     def close(self) -> None:
         """Close the evaluation environments; those that may hang are not waited for."""
+        told: list[str | None] = []
         for env in self.places.values():
-            close_failed(env) if self.failed else env.close()
+            close_failed(env) if self.failed else told.append(closed(env))
+        if any(told):
+            raise EnvironmentFailedError("; ".join(dict.fromkeys(filter(None, told))))
 
     def _training(self, step: int) -> dict[str, float]:
         """Means over the episodes and the updates since the last row."""
@@ -201,11 +250,22 @@ class Recorder(Callback):
         if self.experiment.eval_on_device:
             if self._on_device is None:
                 self._on_device = OnDevice(self.experiment, model, self.normaliser)
-            yield from zip(names, self._on_device(seeds), strict=True)
+            found = self._on_device(seeds, partial(self._each_step, ", ".join(names)))
+            yield from zip(names, found, strict=True)
             return
         episodes = self.experiment.eval_episodes
         for (name, env), seed in zip(self.places.items(), seeds, strict=True):
-            yield name, evaluate(model, env, episodes, seed=seed, normaliser=self.normaliser)
+            yield name, evaluate(
+                model, env, episodes, seed=seed, normaliser=self.normaliser,
+                max_steps=most_steps(self.experiment, name),
+                each_step=partial(self._each_step, name),
+            )  # fmt: skip
+
+    def _each_step(self, name: str, steps: int, done: int, episodes: int) -> None:
+        if self.stop is not None and self.stop():
+            raise EvaluationStoppedError
+        if self.evaluating is not None:
+            self.evaluating(name, steps, done, episodes)
 
     def _save(self, model: RecurrentSAC, which: str) -> None:
         model.save(self.folder.path / MODELS[which])

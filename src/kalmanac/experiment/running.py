@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
+from kalmanac.disk import FolderLock
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.extending import same_but_for_the_end, way_on
+from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
 from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
+from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import RunFolder, checkpoint_steps, read_experiment
+from kalmanac.runlog import (
+    LOCK,
+    Overwrite,
+    RunFolder,
+    checkpoint_steps,
+    expect_marks,
+    refuse_no_run,
+)
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]
@@ -26,7 +36,7 @@ Job = tuple[Experiment, RunFolder, Checkpoint | None]
 
 
 def run(
-    experiment: Experiment, folder: AnyPath, *, overwrite: bool = False, events: bool = True,
+    experiment: Experiment, folder: AnyPath, *, overwrite: Overwrite = False, events: bool = True,
     **execution: Any,
 ) -> Outcome:  # fmt: skip
     """Train, evaluate, record and keep. A run that Ctrl-C ends leaves its last model too.
@@ -35,7 +45,8 @@ def run(
     run from outside is a `RunFailedError` that names the cause and the last good checkpoint.
 
     Args:
-        folder: must not hold a run, or, with `overwrite`, only one of the same experiment.
+        folder: must not hold a run, or, with `overwrite`, only one of the same experiment; with
+            "unfinished", only one that is not finished.
         events: also write TensorBoard events.
         execution: device, progress, checkpoint_every, stop, workers …: see `Execution`.
     """
@@ -44,7 +55,7 @@ def run(
 
 
 def run_together(
-    experiments: Sequence[Experiment], folders: Sequence[AnyPath], *, overwrite: bool = False,
+    experiments: Sequence[Experiment], folders: Sequence[AnyPath], *, overwrite: Overwrite = False,
     events: bool = True, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Several runs in lockstep, each as `run` would do it alone; on a GPU they share its time.
@@ -62,7 +73,8 @@ def run_together(
 
 def resume(
     folder: AnyPath, *, step: int | None = None, total_steps: int | None = None,
-    events: bool = True, checkpoint_every: int | None = None, **execution: Any,
+    events: bool = True, checkpoint_every: int | None = None, trust: Trust = False,
+    **execution: Any,
 ) -> Outcome:  # fmt: skip
     """Go on with the run in `folder` from its newest checkpoint, or from that of `step`.
 
@@ -73,35 +85,68 @@ def resume(
     environments can tell their states; others begin new episodes, which summary.json mentions.
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
     schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
+
+    A folder of somebody else that names code of its own is an `UntrustedError` unless `trust` is
+    True, or holds the experiment that the folder is expected to have.
     """
-    job = _stopped(Path(folder), step, events, total_steps)
+    job = _stopped(Path(folder).absolute(), step, events, trust, total_steps)
     return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
 
 
 def resume_together(
     folders: Sequence[AnyPath], *, total_steps: int | None = None, events: bool = True,
-    checkpoint_every: int | None = None, **execution: Any,
+    checkpoint_every: int | None = None, trust: Trust = False, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
     """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
-    jobs = [_stopped(Path(folder), None, events, total_steps) for folder in folders]
+    jobs = _all_stopped(folders, events, trust, total_steps)
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])
 
 
-def _stopped(path: Path, step: int | None, events: bool, total_steps: int | None) -> Job:
-    """A run that can be gone on with."""
-    experiment = Experiment.from_data(read_experiment(path))
-    experiment, step = way_on(path, experiment, step, total_steps)
-    checkpoint = read_checkpoint(path, step, experiment)
-    marks = checkpoint.run["folder"]
-    return experiment, RunFolder(path, experiment.to_data(), events=events, marks=marks), checkpoint
+def _stopped(
+    path: Path, step: int | None, events: bool, trust: Trust, total_steps: int | None
+) -> Job:
+    """A run that can be gone on with; its folder is locked before anything in it is read."""
+    refuse_no_run(path)
+    lock = FolderLock(path / LOCK)
+    try:
+        lock.take()
+    except OSError as error:
+        told = RunFailedError(f"not resumed: {explain(error)}; {how_to_go_on(path)}")
+        raise told from error
+    try:
+        experiment = read_trusted(path, trust)
+        experiment, step = way_on(path, experiment, step, total_steps)
+        checkpoint = read_checkpoint(path, step, experiment)
+        marks = checkpoint.run["folder"]
+        data = experiment.to_data()
+        written = RunFolder(path, data, events=events, marks=marks, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+    return experiment, written, checkpoint
+
+
+def _all_stopped(
+    paths: Sequence[AnyPath], events: bool, trust: Trust, total_steps: int | None
+) -> list[Job]:
+    """Several; where one cannot be gone on with, none stays locked."""
+    jobs: list[Job] = []
+    try:
+        for path in paths:
+            jobs.append(_stopped(Path(path).absolute(), None, events, trust, total_steps))
+    except BaseException:
+        for _, written, _ in jobs:
+            written.close()
+        raise
+    return jobs
 
 
 def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
     """With the schedule of before, unless there is another."""
     checkpoint = job[2]
     assert checkpoint is not None
-    return replace(how, checkpoint_every=int(checkpoint.run["every"]) if every is None else every)
+    return replace(how, checkpoint_every=checkpoint.run["every"] if every is None else every)
 
 
 def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint:
@@ -130,6 +175,13 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
             raise BadFileError(f"checkpoint {step:,}: got none of {name}, expected it")
     if not same_but_for_the_end(checkpoint.run["experiment"], experiment):
         raise BadFileError(f"checkpoint {step:,}: got one of another experiment, expected {path}'s")
+    try:
+        expect_marks(checkpoint.run["folder"])
+    except ValueError as error:
+        raise BadFileError(f"checkpoint {step:,}: got a malformed one ({error})") from None
+    every = checkpoint.run["every"]
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise BadFileError(f"checkpoint {step:,}: got every {every!r}, expected at least 1")
     folder.check(checkpoint)
     return checkpoint
 
@@ -145,6 +197,38 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
     """Run them in lockstep to their ends; NoRoomError where they do not fit into memory."""
     found: dict[int, Outcome | Exception] = {}
     under_way: dict[int, RunUnderWay] = {}
+
+    def end(i: int, error: BaseException | None, interrupted: bool) -> None:
+        try:
+            found[i] = under_way[i].end(error, interrupted=interrupted)
+        except Exception as told:
+            found[i] = told
+
+    try:
+        _begin(jobs, hows, under_way, found)
+        numbers = list(under_way)
+        Lockstep(
+            [one.loop for one in under_way.values()],
+            lambda number, error, interrupted: end(numbers[number], error, interrupted),
+        ).run()
+    except KeyboardInterrupt:  # each run writes that down
+        for i in under_way:
+            if i not in found:
+                end(i, None, interrupted=True)
+        for i, (_, written, checkpoint) in enumerate(jobs):
+            step = 0 if checkpoint is None else checkpoint.step
+            found.setdefault(i, Outcome("interrupted", written.path, step))
+    finally:
+        for _, written, _ in jobs:
+            written.close()
+    return [found[i] for i in range(len(jobs))]
+
+
+def _begin(
+    jobs: Sequence[Job], hows: Sequence[Execution], under_way: dict[int, RunUnderWay],
+    found: dict[int, Outcome | Exception],
+) -> None:  # fmt: skip
+    """Make all ready, into `under_way`; what cannot be is `found`."""
     for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
         try:
             shown = _showing(how, job[0], i, len(jobs))
@@ -154,18 +238,6 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
             raise
         except Exception as error:
             found[i] = error
-    numbers = list(under_way)
-
-    def ended(number: int, error: Exception | None, interrupted: bool) -> None:
-        i = numbers[number]
-        try:
-            found[i] = under_way[i].end(error, interrupted=interrupted)
-        except Exception as told:
-            found[i] = told
-
-    with suppress(KeyboardInterrupt):  # each run has written that down
-        Lockstep([one.loop for one in under_way.values()], ended).run()
-    return [found[i] for i in range(len(jobs))]
 
 
 def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> Execution:
@@ -174,9 +246,11 @@ def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> 
     if progress is None:
         return how
     if runs == 1:
-        return replace(how, told=progress.evaluated)
+        return replace(how, told=progress.evaluated, evaluating=progress.evaluating)
     told = partial(_tell, progress, experiment.seed)
-    return replace(how, progress=progress if number == 0 else None, told=told)
+    evaluating = partial(progress.evaluating, seed=experiment.seed)
+    shown = progress if number == 0 else None
+    return replace(how, progress=shown, told=told, evaluating=evaluating)
 
 
 def _tell(progress: Progress, seed: int, step: int, values: dict[str, float]) -> None:

@@ -4,13 +4,19 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
+PATIENCE = 5.0
+
 
 class StopSignals:
     """While it is entered, the first signal only sets `number`; a second one interrupts at once.
+
+    Those that follow are not heard for `PATIENCE` seconds, in which runs write down how they ended;
+    one that comes later ends the process, as it would end any other.
 
     Signals belong to the process, so that this belongs to a verb and to nothing below it.
     """
@@ -19,6 +25,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._interrupted: float | None = None  # when
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
 
@@ -47,7 +54,13 @@ class StopSignals:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             return
+        if self._interrupted is not None:
+            if time.monotonic() > self._interrupted + PATIENCE:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
         if self.number is not None:
+            self._interrupted = time.monotonic()
             raise KeyboardInterrupt
         self.number = number
         text = "stops after this step with a checkpoint; once more stops at once, without one\n"

@@ -5,19 +5,22 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from gymnasium.vector import VectorEnv
 
 from kalmanac.checkpoint import Checkpoint
+from kalmanac.envs.raised import words
 from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment.building import make_model, training_environment
 from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.evaluation import EvaluationStoppedError
 from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
 from kalmanac.experiment.keeping import Keeper
 from kalmanac.experiment.progress import Progress
-from kalmanac.experiment.recording import Recorder, Told
+from kalmanac.experiment.recording import Evaluating, Recorder, Told
 from kalmanac.experiment.room import NoRoomError, check_room
-from kalmanac.rollout import EnvironmentFailedError, close_failed
-from kalmanac.rollout.failure import environment_at_work
+from kalmanac.rollout import EnvironmentFailedError, close_failed, closed
 from kalmanac.runlog import RunFolder
 from kalmanac.sac import Callback, TrainingLoop
 
@@ -26,14 +29,20 @@ FRESH = (
     "the environments cannot tell their states: the episodes under way end as truncated, and new "
     "ones begin"
 )
+LOST = "best.safetensors is gone: of the evaluations to come, the best one's model is kept"
 
 
 class Outcome(NamedTuple):
-    """How a run ended, "finished", "interrupted" or "diverged", and where it lies."""
+    """How a run ended, "finished", "interrupted" or "diverged", and where it lies.
+
+    Finished is a run that has taken all its steps and made all its evaluations. `note` is a line
+    about what went wrong when that was done.
+    """
 
     status: str
     folder: Path
     step: int
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,11 @@ class Execution:
         device: "auto" takes a GPU where there is one.
         progress: shows how the run gets on; None is silent.
         told: called with step and values of every evaluation.
+        evaluating: called before every step of an evaluation.
         checkpoint_every: environment steps between checkpoints.
         keep_checkpoint: a finished run keeps its last checkpoint, so that it can be extended.
-        stop: asked after every step; True ends the run with a checkpoint.
+        stop: asked after every step, and before every one of an evaluation; True ends the run with
+            a checkpoint.
         workers: processes that step the training environments, 0 for this one; "auto" decides by
             the environment and the cores. The results are the same.
         worker_timeout: seconds until one that does not answer counts as hanging.
@@ -57,6 +68,7 @@ class Execution:
     device: str = "auto"
     progress: Progress | None = None
     told: Told | None = None
+    evaluating: Evaluating | None = None
     checkpoint_every: int = CHECKPOINT_EVERY
     keep_checkpoint: bool = True
     stop: Callable[[], bool] | None = None
@@ -77,25 +89,32 @@ class RunUnderWay:
     ) -> None:  # fmt: skip
         self.experiment, self.written, self.how = experiment, written, how
         self._step = 0 if checkpoint is None else checkpoint.step
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
         self._open = ExitStack()
-        self._env = training_environment(
-            experiment, workers=how.workers, timeout=how.worker_timeout
-        )
+        self._open.callback(written.close)  # it may hold its lock already
+        self._env: VectorEnv[Any, Any, Any] | None = None
         try:
-            self._build(checkpoint)
-        except NoRoomError:
-            self._close(calmly=False)
+            self._env = training_environment(
+                experiment, workers=how.workers, timeout=how.worker_timeout
+            )
+            self._build(self._env, checkpoint)
+        except (NoRoomError, KeyboardInterrupt):
+            self._close()
             raise
-        except Exception as error:
-            self._close(calmly=False)
-            raise self._told(error)  # noqa: B904 (the cause is set)
+        except BaseException as error:
+            told = self._told(error)
+            self._close()
+            raise told  # noqa: B904 (the cause is set)
 
-    def _build(self, checkpoint: Checkpoint | None) -> None:
+    def _build(self, env: VectorEnv[Any, Any, Any], checkpoint: Checkpoint | None) -> None:
         progress, how = self.how.progress, self.how
-        self.model = make_model(self.experiment, self._env, how.device)
+        self.model = make_model(self.experiment, env, how.device)
         if how.together:
             check_room(self.experiment, self.model.learner, how.together)
-        self.recorder = Recorder(self.experiment, self.written, how.told)
+        self.recorder = Recorder(
+            self.experiment, self.written, how.told, stop=how.stop, evaluating=how.evaluating
+        )
         self._open.callback(self.recorder.close)
         shown: list[Callback] = [] if progress is None else [progress]
         self.keeper = Keeper(
@@ -106,27 +125,44 @@ class RunUnderWay:
         self._open.enter_context(self.written)
         if checkpoint is not None:
             self.keeper.go_on(self.model, checkpoint)
-            if not exact and progress is not None:
-                progress.say(FRESH)
-            episodes = "the same" if exact else "new"
-            self.written.note_resumed({"step": checkpoint.step, "episodes": episodes})
+            lost = self.recorder.look_for_best()
+            if progress is not None:
+                for said in [FRESH] * (not exact) + [LOST] * lost:
+                    progress.say(said)
+            start = {"step": checkpoint.step, "episodes": "the same" if exact else "new"}
+            self.written.note_resumed(start | ({"best": "lost"} if lost else {}))
         self.loop: TrainingLoop = self.model.loop(
             self.experiment.total_steps - self.model.num_timesteps,
             [self.recorder, *shown, self.keeper],
         )
 
-    def end(self, error: Exception | None, *, interrupted: bool = False) -> Outcome:
-        """Write how it ended and close everything; what the training raised is told and raised."""
+    def end(self, error: BaseException | None, *, interrupted: bool = False) -> Outcome:
+        """Write how it ended and close everything; what the training raised is told and raised.
+
+        Called again, where an interrupt has cut it short, it does what is left.
+        """
         self._step = max(self._step, self.model.num_timesteps)
-        diverged, status = self.recorder.diverged, "failed"
+        self._error = error if self._error is None else self._error
+        if self._outcome is None:
+            self._outcome = self._finish(interrupted)
+        if self._outcome is None:
+            assert self._error is not None
+            told = self._told(self._error)
+            self._close()
+            raise told
+        return self._outcome._replace(note="; ".join(self._close()))
+
+    def _finish(self, interrupted: bool) -> Outcome | None:
+        """Decide and write down how it ended; None where there is an error to be told of."""
+        error, diverged, status = self._error, self.recorder.diverged, "failed"
+        stopped = isinstance(error, EvaluationStoppedError)
         if interrupted or isinstance(error, EnvironmentFailedError):
             self.recorder.failed = True  # an environment did, or may: nobody waits for it
-        if isinstance(error, ValueError) and diverged:
+        if stopped or (isinstance(error, ValueError) and diverged):
             error = None  # as an action that is no number is refused
         if error is None:
-            whole = self._step >= self.experiment.total_steps
-            early = interrupted or (self.keeper.stopped and not whole)
-            status = "interrupted" if early else "finished"
+            whole = self._step >= self.experiment.total_steps and self.recorder.whole
+            status = "finished" if whole and not (interrupted or stopped) else "interrupted"
         if diverged:
             status = "diverged"
         if self.how.progress is not None:
@@ -135,33 +171,36 @@ class RunUnderWay:
             # on a full disk, the failure itself is what has to be told
             with suppress(OSError) if status == "failed" else ExitStack():
                 self.recorder.finish(self.model, status)
-            if error is None and status == "finished":
-                self.keeper.finish()
         except Exception as later:
             error = later
-        try:
-            self._close(calmly=error is None and status == "finished")
-        except Exception as later:
-            error = later
-        if error is not None:
-            raise self._told(error)
-        return Outcome(status, self.written.path, self.model.num_timesteps)
+        self._error = error
+        return Outcome(status, self.written.path, self._step) if error is None else None
 
-    def _close(self, *, calmly: bool) -> None:
-        """All that is open; after a failure nothing that fails now is more worth telling."""
-        with ExitStack() if calmly else suppress(Exception):
-            self._open.close()
-        with environment_at_work() if calmly else suppress(Exception):
-            self._env.close() if calmly else close_failed(self._env)
+    def _close(self) -> list[str]:
+        """All that is open. Returns what went wrong with it, in words, for a run that is finished:
+        after a failure nothing that fails now is more worth telling."""
+        finished = self._outcome is not None and self._outcome.status == "finished"
+        notes: list[str | None] = []
+        for close in (lambda: self.keeper.finish(), self._open.close)[not finished :]:
+            try:
+                close()
+            except Exception as error:
+                notes.append(explain(error) or words(error))
+        env, self._env = self._env, None
+        if env is not None and finished:
+            notes.append(closed(env))
+        elif env is not None:
+            close_failed(env)
+        return list(dict.fromkeys(filter(None, notes))) if finished else []
 
-    def _told(self, error: Exception) -> Exception:
+    def _told(self, error: BaseException) -> Exception:
         """What to raise: with words for what comes from outside."""
         cause, on = explain(error), how_to_go_on(self.written.path)
-        if cause is None:
+        if cause is None and isinstance(error, Exception):
             error.add_note(f"step {self._step:,}; {on}")
             return error
         with suppress(OSError):
             self.written.note_failure("".join(traceback.format_exception(error)))
-        told = RunFailedError(f"stopped at step {self._step:,}: {cause}; {on}")
+        told = RunFailedError(f"stopped at step {self._step:,}: {cause or words(error)}; {on}")
         told.__cause__ = error
         return told

@@ -1,6 +1,7 @@
 """The paper's figures of Best Arm Identification (section 5.1, appendix on its curves)."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -9,8 +10,18 @@ from kalmanac.envs.bayes import Ceiling, bayes_threshold
 from kalmanac.envs.best_arm_rules import Rules
 from kalmanac.envs.table import ENVS
 from kalmanac.heatmap_file import Heatmap, read_heatmap
+from kalmanac.printable import one_line
 from kalmanac.report.curves_figure import Panel, draw_curves
-from kalmanac.report.drawn import BAND, Drawing, Setting, lines, looks_of, seeds, settings_of
+from kalmanac.report.drawn import (
+    BAND,
+    Drawing,
+    Setting,
+    lines,
+    looks_of,
+    seeds,
+    settings_of,
+    sheets,
+)
 from kalmanac.report.groups import BEST_ARM, Group, agent_name
 from kalmanac.report.heatmap_figure import draw_heatmaps
 from kalmanac.report.levels_figure import LevelPanel, draw_levels
@@ -19,6 +30,7 @@ from kalmanac.report.statistics import mean_and_error
 
 PLACES = {"in": "in distribution", "out": "out of distribution"}
 REFERENCE_EPISODES = 4_000  # that a threshold is tried on; a standard error of about 0.01
+LONGEST = 10_000  # steps of an episode that a threshold is simulated in: seconds
 REFERENCE = "Bayes threshold, σ known"
 
 
@@ -80,10 +92,10 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
                     if here:
                         found = lines(here, f"{place}/{name}")
                         shown.append(Panel(f"{where}, cost {cost:g}", found, said, name == LENGTH))
-            if shown:
+            for sheet in sheets(shown):
                 title = setting.title(f"Best Arm: {word} over the training")
                 wide = min(len(costs), 4) if len(costs) > 1 else 2
-                figure = draw_curves(shown, looks_of(setting.groups), columns=wide, title=title)
+                figure = draw_curves(sheet, looks_of(setting.groups), columns=wide, title=title)
                 caption = f"{BAND} {seeds(setting.groups)}."
                 yield Drawing(setting.name(f"curves-best-arm-{word}"), figure, caption)
 
@@ -91,18 +103,18 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
 def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
     """Win rate and length over a grid of bandits at cost 0 (figure 4)."""
     for setting in settings_of(mine(groups)):
-        found: dict[str, list[Heatmap]] = {}
+        left: dict[str, dict[str, Heatmap]] = {}
         for group in setting.groups:
             for run in group.runs:
                 try:
                     heatmap = read_heatmap(run.folder)
-                except ValueError as error:
-                    told = str(error).replace(f"{run.folder}/", "")
+                except (OSError, ValueError) as error:
+                    told = one_line(str(error).replace(f"{run.folder}/", ""))
                     notices.append(f"{run.name}: {told}")
                     continue
                 if heatmap is not None:
-                    found.setdefault(agent_name(group.agent), []).append(heatmap)
-        found = {agent: _same_grid(maps) for agent, maps in found.items()}
+                    left.setdefault(agent_name(group.agent), {})[run.name] = heatmap
+        found = {agent: _same_grid(maps, notices) for agent, maps in left.items()}
         if found:
             plain = Setting(setting.label, _unless_free(setting.conditions), setting.groups)
             title = plain.title("Best Arm: every bandit of a grid")
@@ -134,6 +146,8 @@ def _references(
     changes: dict[str, Any] = {**dict(setting.conditions), **ENVS[BEST_ARM].evaluations[place]}
     if not changes.keys() <= {entry.name for entry in fields(Rules)}:
         return {}
+    if changes.get("horizon", 0) > LONGEST:
+        return {}
     found = {cost: _threshold(cost, tuple(sorted(changes.items()))) for cost in costs}
     return {
         cost: best.normalised_return if name == NORMALIZED else best.length
@@ -146,9 +160,14 @@ def _threshold(cost: float, changes: tuple[tuple[str, Any], ...]) -> Ceiling:
     return bayes_threshold(cost, **dict(changes), episodes=REFERENCE_EPISODES)
 
 
-def _same_grid(maps: list[Heatmap]) -> list[Heatmap]:
-    """Those on the first one's grid: others cannot be averaged with it."""
-    return [one for one in maps if (one.mu, one.sigma) == (maps[0].mu, maps[0].sigma)]
+def _same_grid(maps: Mapping[str, Heatmap], notices: list[str]) -> list[Heatmap]:
+    """Those on the grid that most runs have: others cannot be averaged with them."""
+    grids = Counter((tuple(one.mu), tuple(one.sigma)) for one in maps.values())
+    usual = grids.most_common(1)[0][0]
+    same = {name for name, one in maps.items() if (tuple(one.mu), tuple(one.sigma)) == usual}
+    others = (name for name in maps if name not in same)
+    notices += [f"{name}: its heat map has another grid, left out" for name in others]
+    return [one for name, one in maps.items() if name in same]
 
 
 def _unless_free(conditions: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:

@@ -64,7 +64,8 @@ def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
             continue
         most = max(most, float(steps[-1]))
         heights += [np.asarray(line.low, float), np.asarray(line.high, float)]
-        axis.plot(steps, line.middle, color=look.colour, ls=look.dash)
+        alone = look.marker if steps.size == 1 else ""  # one point is no line
+        axis.plot(steps, line.middle, color=look.colour, ls=look.dash, marker=alone)
         axis.fill_between(steps, line.low, line.high, color=look.colour, alpha=0.18, lw=0)
     if panel.level is not None:
         axis.axhline(panel.level[1], color="black", ls=":", lw=1)
@@ -76,7 +77,8 @@ def draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look]) -> None:
     if panel.bounds is not None:
         axis.set_ylim(*panel.bounds)
     elif seen.size and np.ptp(seen) < FLAT and not panel.logarithmic:
-        axis.set_ylim(seen[0] - 1, seen[0] + 1)  # else a scale of nothing, with long numbers
+        room = max(1.0, 0.1 * abs(seen[0]))
+        axis.set_ylim(seen[0] - room, seen[0] + room)  # else a scale of nothing, with long numbers
     if most:
         steps_axis(axis, most)
 

@@ -1,6 +1,7 @@
 """How all figures look: colours, sizes, legends, and the two files that each one becomes."""
 
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ STYLE = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "lines.linewidth": 1.5,
+    "text.parse_math": False,  # a name with two dollars in it is a name
 }
 DOTS_PER_INCH = 110
 
@@ -67,7 +69,8 @@ def looks(agents: Iterable[str]) -> dict[str, Look]:
 @contextmanager
 def styled() -> Iterator[None]:
     """Figures made and saved inside look like ours."""
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")  # a box stands there
         yield
 
 

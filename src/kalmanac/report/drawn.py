@@ -2,16 +2,18 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from kalmanac.printable import one_line
 from kalmanac.report.aggregate_figure import draw_aggregate
 from kalmanac.report.curves_figure import Line
 from kalmanac.report.drawing import Look, looks
-from kalmanac.report.groups import Group, agent_name, agent_order
+from kalmanac.report.groups import LONG, WORDS, Group, agent_name, agent_order
 from kalmanac.report.scores import (
     RETURN,
     Aggregate,
@@ -27,7 +29,11 @@ from kalmanac.report.statistics import iqm_interval, performance_profile, resamp
 SEED = 0  # of all bootstrap resamples
 THRESHOLDS = 101  # of a performance profile
 BAND = "Lines are means over seeds, bands their standard error."
+MOST_PANELS = 60  # of a figure
+LONGEST_NAME = 180  # bytes of a file's, beside the figure's own
 INTERVALS = "Bands are 95 % stratified bootstrap intervals over seeds."
+
+Shown = TypeVar("Shown")
 
 
 class Drawing(NamedTuple):
@@ -48,7 +54,8 @@ class Setting(NamedTuple):
     @property
     def words(self) -> str:
         """For titles: the label and what is unusual about the environment, or nothing."""
-        return ", ".join([*filter(None, [self.label]), *(f"{k} {v}" for k, v in self.conditions)])
+        told = (f"{one_line(k, WORDS)} {one_line(v, WORDS)}" for k, v in self.conditions)
+        return one_line(", ".join([*filter(None, [self.label]), *told]), LONG)
 
     def title(self, text: str) -> str:
         """`text`, marked with the label wherever there is one."""
@@ -56,7 +63,20 @@ class Setting(NamedTuple):
 
     def name(self, text: str) -> str:
         """A file's name."""
-        return "-".join([text, *filter(None, [re.sub(r"[^\w.+]+", "-", self.words).strip("-")])])
+        return file_name(text, self.words)
+
+
+def file_name(text: str, words: str) -> str:
+    """`text` and what files can have of `words` in their names, whoever wrote these."""
+    plain = re.sub(r"[^\w.+]+", "-", words).strip("-")
+    if len(plain.encode()) > LONGEST_NAME or (words and not plain):
+        plain = f"{plain[: LONGEST_NAME // 4]}-{sha256(words.encode()).hexdigest()[:8]}".strip("-")
+    return f"{text}-{plain}" if plain else text
+
+
+def sheets(shown: Sequence[Shown]) -> Iterator[Sequence[Shown]]:
+    """Panels in as many figures as it takes: a picture has no room for thousands."""
+    yield from (shown[i : i + MOST_PANELS] for i in range(0, len(shown), MOST_PANELS))
 
 
 def settings_of(groups: Iterable[Group], *levels: str) -> list[Setting]:

@@ -22,6 +22,7 @@ STYLE = {
     "axes.spines.right": False,
     "legend.fontsize": 8,
     "legend.frameon": False,
+    "text.parse_math": False,
 }
 
 

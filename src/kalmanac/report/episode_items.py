@@ -6,8 +6,9 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from kalmanac.episode_file import PlayedEpisode, read_episode
+from kalmanac.printable import one_line
 from kalmanac.report.drawing import panels
-from kalmanac.report.drawn import Drawing
+from kalmanac.report.drawn import Drawing, file_name
 from kalmanac.report.episode_figure import heading
 from kalmanac.report.episode_panels import draw_samples
 from kalmanac.report.groups import BEST_ARM, Group
@@ -34,7 +35,7 @@ def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
                 chosen.append(min(left, key=partial(_distance, mu=mu, sigma=sigma)))
         word = f" ({label})" if label else ""
         yield Drawing(
-            f"best-arm-episodes{'-' * bool(label)}{label}",
+            file_name("best-arm-episodes", label),
             draw_examples(chosen, f"Best Arm: example episodes{word}"),
             "Red: the Bayes posterior of the hidden mean, with known noise, and 3 standard "
             "deviations around it. Of the episodes that the runs left, those nearest to the "
@@ -53,7 +54,7 @@ def latent_rollouts(groups: Sequence[Group], notices: list[str]) -> Iterator[Dra
     for label, agents in sorted(by_label.items()):
         chosen = [agents[name] for name in sorted(agents)][:MOST_COLUMNS]
         yield Drawing(
-            f"best-arm-latent{'-' * bool(label)}{label}",
+            file_name("best-arm-latent", label),
             latent_figure(chosen),
             "Circle and star: the first and the last step. Regions: what the policy would do "
             "there, for the last observation. One episode for each agent, adversarial where a "
@@ -89,8 +90,9 @@ def read_episodes(groups: Sequence[Group], notices: list[str]) -> Iterator[Playe
             for file in sorted((run.folder / EVALUATIONS).glob("*.npz")):
                 try:
                     yield read_episode(file)
-                except (OSError, TypeError, ValueError):
-                    notices.append(f"{run.name}: {EVALUATIONS}/{file.name} is no episode file")
+                except (OSError, ValueError):
+                    told = one_line(f"{EVALUATIONS}/{file.name}")
+                    notices.append(f"{run.name}: {told} is no episode file")
 
 
 def _distance(episode: PlayedEpisode, mu: float, sigma: float) -> tuple[float, bool]:

@@ -7,12 +7,16 @@ apart as variants, so that nothing is averaged that was not trained alike.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kalmanac.json_file import expect_number
+from kalmanac.older_runs import NEUTRAL
+from kalmanac.printable import one_line
 from kalmanac.report.published import popgym_table
-from kalmanac.report.runs import NEUTRAL, Run
+from kalmanac.report.runs import Run
+from kalmanac.runlog import EXPERIMENT
 
 BEST_ARM, DMC, POPGYM, OTHER = "best-arm", "dmc", "popgym", "other"
 
@@ -47,6 +51,12 @@ NAMED = (
     *NEUTRAL,
 )  # fmt: skip
 UNSAID = "not said"  # by a run of another version
+ALWAYS: Mapping[str, Mapping[str, float]] = {  # numbers that a family's figures go by
+    BEST_ARM: {"cost": 0.0},
+    DMC: {"noise": 0.0, "action_noise": 0.0},
+}
+MOST_OF_A_LEVEL = 1e30
+WORDS, LONG = 40, 160  # characters of a name, and of several, in figures and tables
 NO_CONDITION = ("task", "truth")  # settings of an environment that do not change its task
 HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
 
@@ -77,7 +87,7 @@ class Group:
     def task_title(self) -> str:
         """The task with its conditions and its label."""
         told = [self.task, *(f"{name} {_short(value)}" for name, value in self.conditions)]
-        return ", ".join(told) + (f" ({self.label})" if self.label else "")
+        return one_line(", ".join(told), LONG) + (f" ({self.label})" if self.label else "")
 
     @property
     def agent_title(self) -> str:
@@ -104,12 +114,29 @@ def agent_order(agent: str) -> tuple[int, str]:
 def make_groups(runs: Sequence[Run], notices: list[str]) -> list[Group]:
     """All groups, in the paper's order; variants are named in `notices`."""
     alike: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
+    for run in _described(runs, notices):
         named = {k: v for k, v in run.experiment.items() if k in NAMED and k != "seed"}
         alike[json.dumps(named, sort_keys=True)].append(run)
-    told = _told_settings(runs)
+    known = [run for same in alike.values() for run in same]
+    told = _told_settings(known)
     groups = [group for same in alike.values() for group in _variants(same, told, notices)]
     return sorted(groups, key=_order)
+
+
+def _described(runs: Sequence[Run], notices: list[str]) -> Iterator[Run]:
+    """Those whose tasks figures can go by."""
+    for run in runs:
+        try:
+            family, _ = family_and_task(run.experiment)
+            for name, value in _conditions(family, run.experiment):
+                if name in ALWAYS.get(family, {}):
+                    expect_number(name, value)
+                    if not abs(value) < MOST_OF_A_LEVEL:
+                        raise ValueError(f"{name}: got {value}, expected less in size")
+        except ValueError as error:
+            notices.append(f"{run.name}: left out: {EXPERIMENT}: {error}")
+        else:
+            yield run
 
 
 def family_and_task(experiment: Mapping[str, Any]) -> tuple[str, str]:
@@ -122,7 +149,7 @@ def family_and_task(experiment: Mapping[str, Any]) -> tuple[str, str]:
         for task in sorted(tasks, key=len, reverse=True):
             if task in said or task.replace("_", "-") in said.replace("_", "-"):
                 return family, task
-    return OTHER, env
+    return OTHER, one_line(env, WORDS)
 
 
 def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -132,13 +159,12 @@ def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, 
         for name, usual in NEUTRAL.items()
         if experiment.get(name, usual) != usual
     }
-    always = {BEST_ARM: {"cost": 0.0}, DMC: {"noise": 0.0, "action_noise": 0.0}}.get(family, {})
-    settings = {**always, **experiment["env_settings"], **told}
-    return tuple(sorted((k, _plain(v)) for k, v in settings.items() if k not in NO_CONDITION))
+    settings = {**ALWAYS.get(family, {}), **experiment["env_settings"], **told}
+    return tuple((k, _plain(v)) for k, v in sorted(settings.items()) if k not in NO_CONDITION)
 
 
 def _agent(experiment: Mapping[str, Any]) -> str:
-    encoder = experiment["encoder"]
+    encoder = one_line(experiment["encoder"], WORDS)
     if not experiment.get("privileged", False):
         return encoder
     return "oracle" if encoder == "memoryless" else f"{encoder}, privileged"
@@ -183,23 +209,23 @@ def _variants(
         other = {
             name: mine.get(name, UNSAID)
             for name in {**base, **mine}
-            if mine.get(name, UNSAID) != base.get(name, UNSAID)
+            if _text(mine.get(name, UNSAID)) != _text(base.get(name, UNSAID))
         }
         groups.append(
             Group(
                 family=family,
                 task=task,
                 conditions=_conditions(family, experiment),
-                label=experiment.get("label", ""),
+                label=one_line(experiment.get("label", ""), WORDS),
                 agent=agent,
-                variant=", ".join(_said(*item) for item in {**own, **other}.items()),
+                variant=_all_said({**own, **other}),
                 runs=tuple(sorted(split[key], key=lambda run: run.seed)),
             )
         )
         if other:
             notices.append(
                 f"{groups[-1].task_title}: {_runs(split[key])} of {agent_name(agent)} with "
-                f"{', '.join(_said(*item) for item in other.items())} kept apart from the usual "
+                f"{_all_said(other)} kept apart from the usual "
                 f"{_runs(split[usual])}: on the page and in the tables, not in the paper's figures"
             )
     return groups
@@ -217,16 +243,28 @@ def _runs(runs: Sequence[Run]) -> str:
     return f"{len(runs)} run{'s' * (len(runs) != 1)}"
 
 
+def _all_said(settings: Mapping[str, Any]) -> str:
+    return one_line(", ".join(_said(*item) for item in settings.items()), LONG)
+
+
 def _said(name: str, value: Any) -> str:
+    name = one_line(name, WORDS)
     return name if value is True else f"{name}={_short(value)}"
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else one_line(value, WORDS)
 
 
 def _plain(value: Any) -> Any:
+    """What can be compared and looked up: lists as tuples, settings within settings as text."""
+    if isinstance(value, dict):
+        return _text(value)
     return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def labels(groups: Sequence[Group]) -> list[str]:

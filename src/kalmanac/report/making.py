@@ -1,15 +1,20 @@
 """The whole report in order: read, group, tabulate, draw, bind."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from kalmanac.printable import one_line
 from kalmanac.report.drawing import save, styled
 from kalmanac.report.groups import Group, labels, make_groups
-from kalmanac.report.page import Shown, write_page
+from kalmanac.report.isolating import without_odd_runs
+from kalmanac.report.page import Shown, page_data, write_page
 from kalmanac.report.paper import PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
 from kalmanac.report.table import Table
@@ -39,6 +44,7 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
     say(f"reading {folder}")
     runs, notices = read_runs(folder, leave_out=out)
     groups = make_groups(runs, notices)
+    runs = [run for group in groups for run in group.runs]
     say(f"drawing {len(runs):,} runs")
     if not groups:
         return Report(0, [], [], [], notices, [])
@@ -48,28 +54,45 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
     for table in tables:
         (out / TABLES / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
         (out / TABLES / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")
+    data = without_odd_runs(page_data, groups, notices, "the page") or page_data([])
     write_page(
-        out / PAGE, f"Report: {folder.resolve().name}", groups, figures=figures, missing=missing,
-        tables=tables, notices=notices, pictures=out / FIGURES,
+        out / PAGE, f"Report: {one_line(folder.resolve().name, 80)}", groups, data=data,
+        figures=figures, missing=missing, tables=tables, notices=notices, pictures=out / FIGURES,
     )  # fmt: skip
     marks = [label for label in labels(groups) if label]
     return Report(len(runs), figures, missing, tables, notices, marks)
 
 
-def draw(
-    part: int, groups: Sequence[Group], folder: Path
-) -> tuple[list[Shown | Missing], list[str]]:
-    """One part of the paper's list, saved; what could not be read on the way."""
-    made: list[Shown | Missing] = []
+Made = list[Shown | Missing]
+
+
+def draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Made, list[str]]:
+    """One part of the paper's list, saved; what could not be read or drawn on the way."""
     notices: list[str] = []
-    with styled():
-        for number, title, one in draw_part(part, groups, notices):
-            if isinstance(one, Missing):
-                made.append(one)
-            else:
-                save(one.figure, folder, one.name)
-                heading = " ".join(one.figure.get_suptitle().split()) or title
-                made.append(Shown(number, heading, one.name, one.caption))
+    item, _ = PARTS[part]
+    with styled(), TemporaryDirectory() as aside:
+        made = without_odd_runs(
+            lambda some: _draw(part, some, folder), groups, notices, f"“{item.title}”",
+            lambda some: _draw(part, some, Path(aside)),
+        )  # fmt: skip
+    shown, told = made or ([], [])
+    return shown, [*told, *notices]
+
+
+def _draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Made, list[str]]:
+    made: Made = []
+    notices: list[str] = []
+    names: Counter[str] = Counter()
+    for number, title, one in draw_part(part, groups, notices):
+        if isinstance(one, Missing):
+            made.append(one)
+            continue
+        names[one.name] += 1
+        again = names[one.name]  # settings that differ by a sign that no file's name can have
+        name = f"{one.name}-{again}" if again > 1 else one.name
+        save(one.figure, folder, name)
+        heading = " ".join(one.figure.get_suptitle().split()) or title
+        made.append(Shown(number, heading, name, one.caption))
     return made, notices
 
 
@@ -78,15 +101,30 @@ def _work(
 ) -> tuple[list[Shown], list[Missing], list[Table]]:
     """Figures and tables; with many runs, figures are drawn by two processes of their own."""
     many = sum(len(group.runs) for group in groups) >= MANY and (os.cpu_count() or 1) > 1
+
+    def tabulate() -> list[Table]:
+        return _apart(without_odd_runs(make_tables, groups, notices, "the tables") or [])
+
     if many:
         with ProcessPoolExecutor(2, get_context("spawn")) as pool:
             jobs = [pool.submit(draw, i, groups, out / FIGURES) for i in range(len(PARTS))]
-            tables = make_tables(groups)
+            tables = tabulate()
             drawn = [job.result() for job in jobs]
     else:
         drawn = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
-        tables = make_tables(groups)
+        tables = tabulate()
     made = [one for some, _ in drawn for one in some]
     notices += dict.fromkeys(text for _, some in drawn for text in some)
     figures = [one for one in made if isinstance(one, Shown)]
     return figures, [one for one in made if isinstance(one, Missing)], tables
+
+
+def _apart(tables: Sequence[Table]) -> list[Table]:
+    """No two under one name."""
+    names: Counter[str] = Counter()
+    found = []
+    for table in tables:
+        names[table.name] += 1
+        again = names[table.name]
+        found.append(replace(table, name=f"{table.name}-{again}") if again > 1 else table)
+    return found

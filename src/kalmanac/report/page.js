@@ -47,6 +47,9 @@ function fillMetrics() {
   options(byId("metric"), data.metrics.filter((name) => here.some((group) => name in group.curves)));
 }
 
+// Names as Plotly shows them: it would read tags and templates in them.
+const plain = (name) => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll("%{", "%\u200b{");
+
 function rgba(colour, alpha) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
   return `rgba(${r},${g},${b},${alpha})`;
@@ -61,12 +64,13 @@ function traces(group, metric, withSeeds) {
     const upper = mean.map((value, i) => value + error[i]), lower = mean.map((value, i) => value - error[i]);
     made.push({ x: [...x, ...x.slice().reverse()], y: [...upper, ...lower.reverse()], fill: "toself",
       fillcolor: rgba(look.colour, 0.16), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false });
-    made.push({ x, y: mean, mode: "lines", line, name: group.agent, customdata: error,
-      hovertemplate: `${group.agent}: %{y:.4g} ± %{customdata:.2g} (${found.seeds.length} seeds)<extra></extra>` });
+    const mode = mean.length === 1 ? "markers" : "lines"; // one point is no line
+    made.push({ x, y: mean, mode, line, marker: { color: look.colour }, name: plain(group.agent), customdata: error,
+      hovertemplate: `${plain(group.agent)}: %{y:.4g} ± %{customdata:.2g} (${found.seeds.length} seeds)<extra></extra>` });
   }
   if (withSeeds) found.seeds.forEach((values, i) => made.push({ x: found.x, y: values, mode: "lines",
-    line: { ...line, width: 0.8 }, opacity: 0.6, name: group.agent,
-    hovertemplate: `${group.agent}, seed ${group.seed_numbers[i]}: %{y:.4g}<extra></extra>` }));
+    line: { ...line, width: 0.8 }, opacity: 0.6, name: plain(group.agent),
+    hovertemplate: `${plain(group.agent)}, seed ${group.seed_numbers[i]}: %{y:.4g}<extra></extra>` }));
   return made;
 }
 
@@ -83,10 +87,10 @@ function drawCharts() {
     const lines = groups.filter((group) => group.task === task)
       .flatMap((group) => traces(group, metric, byId("seeds").checked));
     Plotly.newPlot(chart, lines, {
-      title: { text: task, font: { size: 14 }, x: 0.02, xanchor: "left" }, showlegend: false,
+      title: { text: plain(task), font: { size: 14 }, x: 0.02, xanchor: "left" }, showlegend: false,
       margin: { l: 62, r: 22, t: 34, b: 42 }, hovermode: "closest", font: { family: "inherit", size: 12 },
       xaxis: { title: { text: "environment steps" }, rangemode: "tozero", gridcolor: "#eceff3" },
-      yaxis: { title: { text: metric }, type: byId("logarithmic").checked ? "log" : "linear", gridcolor: "#eceff3", zeroline: false },
+      yaxis: { title: { text: plain(metric) }, type: byId("logarithmic").checked ? "log" : "linear", gridcolor: "#eceff3", zeroline: false },
     }, { responsive: true, displaylogo: false, displayModeBar: NARROW.matches ? false : "hover", modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   }
   const more = byId("more-charts");

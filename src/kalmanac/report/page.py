@@ -6,7 +6,7 @@ It needs no network and nothing beside it: plotly.js, data, style and pictures a
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -16,9 +16,10 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from kalmanac import __version__
+from kalmanac.printable import one_line
 from kalmanac.report.drawing import looks
 from kalmanac.report.drawn import line
-from kalmanac.report.groups import Group, agent_order
+from kalmanac.report.groups import WORDS, Group, agent_order
 from kalmanac.report.paper import Missing
 from kalmanac.report.published import MAMBA
 from kalmanac.report.runs import Run
@@ -28,7 +29,9 @@ from kalmanac.report.table import Table
 NAMES = {RETURN: "return", NORMALIZED: "return / scale", LENGTH: "length", WINS: "win rate"}
 PLACES = {"in": "", "out": ", out of distribution"}
 BEST_SO_FAR = "best return so far (MMER)"
+NOTICES = 12  # that a reader sees at once
 DIGITS = 5  # of a number on the page
+MOST_EXACT = 2**53  # beyond it, and where it is not finite, a browser has no such number
 
 
 class Shown(NamedTuple):
@@ -41,10 +44,11 @@ class Shown(NamedTuple):
 
 
 def write_page(
-    file: Path, title: str, groups: Sequence[Group], *, figures: Sequence[Shown],
-    missing: Sequence[Missing], tables: Sequence[Table], notices: Sequence[str], pictures: Path,
+    file: Path, title: str, groups: Sequence[Group], *, data: Mapping[str, Any],
+    figures: Sequence[Shown], missing: Sequence[Missing], tables: Sequence[Table],
+    notices: Sequence[str], pictures: Path,
 ) -> None:  # fmt: skip
-    """Write `file`; the PNG files of `figures` lie in `pictures`, a folder beside it."""
+    """Write `file` with `page_data`; the PNG files of `figures` lie in `pictures`, beside it."""
     runs = [run for group in groups for run in group.runs]
     labels = sorted({group.label for group in groups if group.label})
     parts = {
@@ -63,7 +67,8 @@ def write_page(
         "tables": "".join(map(_table, tables)),
         "footer": escape(f"Made by kalmanac {__version__} from run folders alone."),
         "plotly": get_plotlyjs().replace("</script", "<\\/script"),
-        "data": json.dumps(page_data(groups), separators=(",", ":")).replace("</", "<\\/"),
+        # no tag begins in it, whatever a browser takes for one inside a script
+        "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "script": _resource("page.js"),
     }
     html = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("page.html"))
@@ -113,7 +118,7 @@ def _curves(group: Group) -> dict[str, dict[str, Any]]:
     for key in keys:
         place, _, name = key.partition("/")
         if name != NORMALIZED or not scale_is_one:
-            where = PLACES.get(place, f", {place}")
+            where = PLACES.get(place, f", {one_line(place, WORDS)}")
             found[NAMES[name] + where] = _curve(group, key)
     if f"in/{RETURN}" in keys:
         found[BEST_SO_FAR] = _curve(group, f"in/{RETURN}", best_so_far=True)
@@ -143,12 +148,22 @@ def _run(run: Run, group: Group) -> dict[str, Any]:
         "step": run.summary.get("step"),
         "last": float(known[-1]) if known.size else None,
         "best": float(known.max()) if known.size else None,
-        "hours": None if run.seconds is None else round(run.seconds / 3600, 3),
+        "hours": None if run.seconds is None else _said(round(run.seconds / 3600, 3)),
         "version": run.version,
-        "began": run.provenance.get("began"),
-        "experiment": dict(run.experiment),
-        "provenance": dict(run.provenance),
+        "began": _said(run.provenance.get("began")),
+        "experiment": _said(run.experiment),
+        "provenance": _said(run.provenance),
     }
+
+
+def _said(value: Any) -> Any:
+    """A value of a run's files as a page can hold it."""
+    if isinstance(value, Mapping):
+        return {one_line(name, WORDS): _said(inside) for name, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said(inside) for inside in value]
+    exact = not isinstance(value, int | float) or abs(value) <= MOST_EXACT
+    return value if exact and not isinstance(value, str) else one_line(value)
 
 
 def _numbers(values: Any) -> list[float | None]:
@@ -181,9 +196,12 @@ def _contents(notices: Sequence[str], missing: Sequence[Missing]) -> str:
 def _notices(notices: Sequence[str]) -> str:
     if not notices:
         return ""
-    lines = "".join(f"<li>{escape(text)}</li>" for text in notices)
+    lines = [f"<li>{escape(text)}</li>" for text in notices]
     head = '<section id="notices" class="warning"><h2>What to know first</h2>'
-    return f"{head}<ul>{lines}</ul></section>"
+    first, rest = "".join(lines[:NOTICES]), "".join(lines[NOTICES:])
+    told = f"{len(lines) - NOTICES} more"
+    more = f"<details><summary>{told}</summary><ul>{rest}</ul></details>" if rest else ""
+    return f"{head}<ul>{first}</ul>{more}</section>"
 
 
 def _figures(figures: Sequence[Shown], pictures: Path) -> str:

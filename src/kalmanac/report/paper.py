@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
 from kalmanac.report.curves_figure import Panel, draw_curves
-from kalmanac.report.drawn import BAND, Drawing, lines, looks_of, seeds, settings_of
+from kalmanac.report.drawn import BAND, Drawing, lines, looks_of, seeds, settings_of, sheets
 from kalmanac.report.groups import OTHER, Group
 
 Draw = Callable[[Sequence[Group], list[str]], Iterator[Drawing]]
@@ -41,11 +41,12 @@ def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
             Panel(task, lines([g for g in setting.groups if g.task == task]), "return")
             for task in tasks
         ]
-        columns = min(3, max(2, len(shown)))
         title = setting.title("Other environments: returns over the training")
-        figure = draw_curves(shown, looks_of(setting.groups), columns=columns, title=title)
         caption = f"{BAND} {seeds(setting.groups)}."
-        yield Drawing(setting.name("curves-other"), figure, caption)
+        for sheet in sheets(shown):
+            columns = min(3, max(2, len(sheet)))
+            figure = draw_curves(sheet, looks_of(setting.groups), columns=columns, title=title)
+            yield Drawing(setting.name("curves-other"), figure, caption)
 
 
 PLAYED = "or kalmanac watch RUN --out RUN/evaluations"

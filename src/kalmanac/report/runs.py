@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kalmanac.json_file import expect_whole
+from kalmanac.older_runs import EARLIER
+from kalmanac.printable import one_line
 from kalmanac.runlog import (
     EXPERIMENT,
+    METRICS,
     Row,
-    is_run,
+    parts_of_run,
     read_evaluations,
     read_experiment,
     read_last_timing,
@@ -24,34 +28,13 @@ from kalmanac.runlog import (
 )
 
 Floats = NDArray[np.float64]
-NEEDED = {
-    "env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict, "seed": int,
-    "total_steps": int, "eval_every": int,
-}  # fmt: skip
-# Settings that change a run's task, each with the value that changes nothing.
-NEUTRAL: Mapping[str, Any] = {
-    "noise": 0.0,
-    "action_noise": 0.0,
-    "dropout": 0.0,
-    "dropout_burst": None,
-    "dropout_told": True,
-    "delay": 0,
-    "frame_repeat": 1,
-}
-EARLIER: Mapping[str, Any] = {  # what runs did before they could say it
-    **NEUTRAL,
-    "actor_objective": "value",
-    "adam_betas": [0.9, 0.999],
-    "entropy_in_target": True,
-    "average_policy": False,
-    "bootstrap_truncated": True,
-    "overlap": False,
-    "eval_on_device": False,
-    "tf32": True,
-    "bfloat16_heads": False,
-    "graph": True,
-}
-SHOWN_AT_MOST = 5  # names of files that belong to no run
+NEEDED = {"env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict}
+COUNTS = {"seed": 0, "total_steps": 1, "eval_every": 1}  # whole numbers, of at least so much
+IF_SAID = {"label": str, "privileged": bool}
+SHOWN_AT_MOST = 5  # names of files that belong to no run, or of settings
+MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
+LONGEST_NAME = 4096  # characters of a path
+LARGEST = 1e100  # evaluation; beyond it there is no arithmetic, nor a picture
 UNKNOWN = "unknown"
 
 
@@ -76,12 +59,12 @@ class Run:
     @property
     def version(self) -> str:
         """Of the package that trained it."""
-        return str(self.provenance.get("kalmanac", UNKNOWN))
+        return one_line(self.provenance.get("kalmanac", UNKNOWN), 40)
 
     @property
     def status(self) -> str:
         """As summary.json has it."""
-        return str(self.summary.get("status", UNKNOWN))
+        return one_line(self.summary.get("status", UNKNOWN), 40)
 
     @property
     def finished(self) -> bool:
@@ -115,50 +98,70 @@ def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> 
     if not root.is_dir():
         raise FileNotFoundError(f"folder: got {root}, expected a folder with runs")
     walk = _Walk()
-    for place, inside, files in os.walk(root):
+
+    def unread(error: OSError) -> None:
+        walk.notices.append(f"{_name(Path(error.filename), root)}: not read: {error.strerror}")
+
+    for place, inside, files in os.walk(root, onerror=unread):
         path = Path(place)
         inside[:] = sorted(name for name in inside if not name.startswith("."))
         if leave_out is not None and path.resolve() == leave_out.resolve():
             inside.clear()
-        elif is_run(path):
+        elif parts_of_run(path):
             inside.clear()
-            _take(path, "." if path == root else path.relative_to(root).as_posix(), walk)
+            _take(path, _name(path, root), walk)
         else:
-            walk.strangers += [(path / name).relative_to(root).as_posix() for name in files]
+            walk.strangers += [_name(path / name, root) for name in files]
     if names := sorted(walk.strangers):
-        more = f" and {len(names) - SHOWN_AT_MOST} more" if len(names) > SHOWN_AT_MOST else ""
-        told = ", ".join(names[:SHOWN_AT_MOST])
-        walk.notices.append(f"{told}{more}: not part of a run, not read")
+        walk.notices.append(f"{_some(names)}: not part of a run, not read")
     runs = _once_each(walk.runs, walk.notices)
     walk.notices += _versions(runs)
     return Found(_same_settings(runs, walk.notices), walk.notices)
 
 
+def _name(path: Path, root: Path) -> str:
+    return one_line("." if path == root else path.relative_to(root).as_posix(), LONGEST_NAME)
+
+
 def _take(path: Path, name: str, walk: _Walk) -> None:
+    """One run, or one line that says why not."""
     try:
-        experiment = read_experiment(path)
-        _expect_experiment(experiment)
-        rows, cut = read_evaluations(path)
-        summary, provenance = read_summary(path), read_provenance(path)
-        clock = read_last_timing(path) or {}
-    except (OSError, ValueError) as error:
-        told = " ".join(str(error).split()).replace(f"{path}{os.sep}", "")
-        walk.notices.append(f"{name}: left out: {told}")
+        run, cut = _read(path, name)
+    except Exception as error:  # whatever it is, it is this run's alone
+        told = str(error) if isinstance(error, OSError | ValueError) else repr(error)
+        walk.notices.append(f"{name}: left out: {one_line(told.replace(f'{path}{os.sep}', ''))}")
         return
-    run = Run(
-        name, path, experiment, summary, provenance,
-        np.asarray([row["step"] for row in rows], np.int64), evaluations(rows),
-        seconds=clock.get("time/elapsed"),
-    )  # fmt: skip
-    at = f"{run.status}, step {summary.get('step', 0):,} of {experiment.get('total_steps', 0):,}"
+    at = f"{run.status}, step {run.summary.get('step', 0):,} of {run.experiment['total_steps']:,}"
     if cut:
         walk.notices.append(f"{name}: metrics.jsonl ends in the middle of a line ({at})")
-    if not rows:
+    if not run.steps.size:
         walk.notices.append(f"{name}: no evaluation yet ({at}), left out")
         return
     if not run.finished and not cut:
         walk.notices.append(f"{name}: not finished ({at}); its last evaluation stands for its end")
     walk.runs.append(run)
+
+
+def _read(path: Path, name: str) -> tuple[Run, bool]:
+    """A run, and whether its metrics end in mid-line; ValueError for what is none."""
+    experiment = read_experiment(path)
+    _expect_experiment(experiment)
+    rows, cut = read_evaluations(path)
+    steps = np.asarray([row["step"] for row in rows], np.int64)
+    if (np.diff(steps) < 0).any():
+        raise ValueError(f"{METRICS}: got evaluations whose steps go back, expected rising ones")
+    clock = read_last_timing(path) or {}
+    run = Run(
+        name, path, experiment, read_summary(path), read_provenance(path), steps,
+        evaluations(rows), seconds=clock.get("time/elapsed"),
+    )  # fmt: skip
+    if len(places := {key.partition("/")[0] for key in run.values}) > MOST_PLACES:
+        raise ValueError(f"{METRICS}: got {len(places):,} places of evaluation, expected fewer")
+    for key, values in run.values.items():
+        if (far := values[np.abs(values) > LARGEST]).size:
+            told = one_line(key, 60)
+            raise ValueError(f"{METRICS}: got {told} {far[0]:g}, expected at most {LARGEST:g}")
+    return run, cut
 
 
 def evaluations(rows: list[Row]) -> dict[str, Floats]:
@@ -171,15 +174,18 @@ def evaluations(rows: list[Row]) -> dict[str, Floats]:
     return found
 
 
-def _expect_experiment(data: Any) -> None:
-    if not isinstance(data, dict):
-        raise ValueError(f"{EXPERIMENT}: got a {type(data).__name__}, expected an experiment")
-    for name, kind in NEEDED.items():
+def _expect_experiment(data: Mapping[str, Any]) -> None:
+    said = {name: kind for name, kind in IF_SAID.items() if name in data}
+    for name, kind in {**NEEDED, **said}.items():
         if not isinstance(data.get(name), kind):
             raise ValueError(
-                f"{EXPERIMENT}: got {name} {data.get(name)!r}, expected a {kind.__name__}: "
-                "not an experiment of kalmanac"
+                f"{EXPERIMENT}: got {name} {one_line(repr(data.get(name)), 60)}, "
+                f"expected a {kind.__name__}: not an experiment of kalmanac"
             )
+    for name, least in COUNTS.items():
+        expect_whole(f"{EXPERIMENT}: {name}", data.get(name), least)
+    if len(data) > MOST_SETTINGS:
+        raise ValueError(f"{EXPERIMENT}: got {len(data):,} settings, expected fewer")
 
 
 def _once_each(runs: list[Run], notices: list[str]) -> list[Run]:
@@ -199,7 +205,7 @@ def _versions(runs: list[Run]) -> list[str]:
     counts = Counter(run.version for run in runs)
     if len(counts) < 2:
         return []
-    told = ", ".join(f"{version} ({n} runs)" for version, n in sorted(counts.items()))
+    told = one_line(", ".join(f"{version} ({n} runs)" for version, n in sorted(counts.items())))
     return [f"runs of {len(counts)} versions of kalmanac stand side by side: {told}"]
 
 
@@ -208,13 +214,21 @@ def _same_settings(runs: list[Run], notices: list[str]) -> list[Run]:
     filled = [{**EARLIER, **run.experiment} for run in runs]
     for env in dict.fromkeys(data["env"] for data in filled):
         here = [data for data in filled if data["env"] == env]
+        unsaid: dict[int, list[str]] = {}
         for name in dict.fromkeys(name for data in here for name in data):
-            silent = sum(name not in data for data in here)
-            if silent:
-                notices.append(
-                    f"{env}: {silent} of {len(here)} runs do not say {name} (another version "
-                    "wrote them), and are kept apart from those that do"
-                )
+            if silent := sum(name not in data for data in here):
+                unsaid.setdefault(silent, []).append(one_line(name, 40))
+        for silent, names in unsaid.items():
+            notices.append(
+                f"{one_line(env, 60)}: {silent} of {len(here)} runs do not say {_some(names)} "
+                "(another version wrote them), and are kept apart from those that do"
+            )
     return [
         Run(**{**vars(run), "experiment": data}) for run, data in zip(runs, filled, strict=True)
     ]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(names) - SHOWN_AT_MOST} more" if len(names) > SHOWN_AT_MOST else ""
+    return f"{', '.join(names[:SHOWN_AT_MOST])}{more}"

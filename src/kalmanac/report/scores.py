@@ -22,10 +22,14 @@ class Curve(NamedTuple):
     values: Floats
 
     def shared(self) -> "Curve":
-        """Up to the last point that every run has reached."""
-        reached = np.isfinite(self.values).all(axis=0)
+        """Up to the last point that every run has reached, of the runs that have any."""
+        known = np.isfinite(self.values)
+        there = known.any(axis=1)
+        if not there.any():
+            return Curve(self.steps[:0], self.values[:, :0])
+        reached = known[there].all(axis=0)
         end = int(np.flatnonzero(reached)[-1]) + 1 if reached.any() else 0
-        return Curve(self.steps[:end], self.values[:, :end])
+        return Curve(self.steps[:end], self.values[there, :end])
 
 
 def last(group: Group, key: str = f"in/{RETURN}") -> Floats:
@@ -42,19 +46,19 @@ def curve(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False)
     """All evaluations; the n-th stands at n · eval_every, however late a run reached it."""
     experiment = group.runs[0].experiment
     every, total = experiment["eval_every"], experiment["total_steps"]
-    count = max(_number(run, every, total)[-1] for run in group.runs)
-    values = np.full((len(group.runs), count), np.nan)
-    for row, run in zip(values, group.runs, strict=True):
+    numbers = [_number(run, every, total) for run in group.runs]
+    there = np.unique(np.concatenate(numbers))
+    values = np.full((len(group.runs), len(there)), np.nan)
+    for row, run, number in zip(values, group.runs, numbers, strict=True):
         if key in run.values:
             # of two with one number, the first: a run that was extended has one more, out of turn
-            number, first = np.unique(_number(run, every, total), return_index=True)
-            row[number - 1] = run.values[key][first]
+            mine, first = np.unique(number, return_index=True)
+            row[np.searchsorted(there, mine)] = run.values[key][first]
     if best_so_far:
         ended = np.isnan(values)
         values = np.fmax.accumulate(values, axis=1)
         values[ended] = np.nan
-    steps = np.minimum(every * np.arange(1, count + 1), max(total, every))
-    return Curve(steps, values)
+    return Curve(np.minimum(every * there, max(total, every)), values)
 
 
 def at_steps(found: Curve, steps: NDArray[np.int64]) -> Floats:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kalmanac.report.statistics import mean_and_error
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take for the start of one
+_SIZE = r"\d[\d.,]*(e[+-]\d+)?|inf|nan"
+NUMBER = re.compile(rf"[+-]?({_SIZE})( ± ({_SIZE}))?( ★)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -24,16 +29,26 @@ class Table:
     def csv(self) -> str:
         """For programs: without the notes."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        rows = [[_no_formula(cell) for cell in row] for row in (self.head, *self.rows)]
+        csv.writer(text, lineterminator="\n").writerows(rows)
         return text.getvalue()
 
     def markdown(self) -> str:
         """For readers of plain text."""
-        body = [[text.replace("\n", "; ") for text in row] for row in (self.head, *self.rows)]
+        body = [[_no_markup(text) for text in row] for row in (self.head, *self.rows)]
         wide = [max(map(len, column)) for column in zip(*body, strict=True)]
         lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
         lines.insert(1, "|" + "|".join("-" * (n + 2) for n in wide) + "|")
         return "\n".join([f"# {self.title}", "", *lines, "", *self.notes, ""])
+
+
+def _no_formula(cell: str) -> str:
+    """As it is, unless a spreadsheet would reckon with it: then behind an apostrophe."""
+    return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.match(cell) else cell
+
+
+def _no_markup(cell: str) -> str:
+    return re.sub(r"([\\|<])", r"\\\1", cell).replace("\n", "; ")
 
 
 def pair(values: NDArray[np.float64]) -> str:
@@ -41,6 +56,5 @@ def pair(values: NDArray[np.float64]) -> str:
     if not len(values):
         return ""
     mean, error = mean_and_error(values)
-    digits = 3 if abs(mean) < 10 else 1
-    told = f"{mean:.{digits}f}"
-    return f"{told} ± {error:.{digits}f}" if np.isfinite(error) else told
+    how = ".3f" if abs(mean) < 10 else ".1f" if abs(mean) < 1e9 else ".3g"
+    return f"{mean:{how}} ± {error:{how}}" if np.isfinite(error) else f"{mean:{how}}"

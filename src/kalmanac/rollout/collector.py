@@ -28,6 +28,9 @@ class Collected(NamedTuple):
     transitions: int  # at most n; NEXT_STEP's reset steps are none
     episodes: list[Episode]  # those that ended
     observations: Float32  # (k, O): every observation that is new in the replay, none missing
+    reward: NDArray[np.float64]  # (n,)
+    stepped: NDArray[np.bool_]  # (n,): False on NEXT_STEP's reset steps
+    ended: NDArray[np.bool_]  # (n,): the episode is over
 
 
 class Collector:
@@ -66,7 +69,8 @@ class Collector:
             self.sight = self.senses.see(observation, infos)
             if self.replay is not None:
                 self.replay.begin(np.arange(self.streams.num_envs), **self.sight.given())
-        return Collected(0, [], _readings(self.sight))
+        nobody = np.zeros(self.streams.num_envs, dtype=np.bool_)
+        return Collected(0, [], _readings(self.sight), np.zeros(len(nobody)), nobody, nobody)
 
     def step(self, policy: Policy) -> Collected:
         """Act once in every environment."""
@@ -101,7 +105,10 @@ class Collector:
         new = _readings(after)
         if first is not None:
             new = np.concatenate([new, _readings(first)])
-        return Collected(len(stepped), arrival.episodes, new)
+        return Collected(
+            len(stepped), arrival.episodes, new, arrival.reward, arrival.stepped,
+            arrival.terminated | arrival.truncated,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any] | None:
         """The episodes under way, once `reset` began them; None where the environment is mute."""

@@ -1,6 +1,6 @@
 """Evaluation episodes: an unbiased sample of a policy's returns, whatever the episodes' lengths."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,10 @@ from kalmanac.rollout.vectors import (
     as_vector,
     share_an_environment,
 )
+
+MOST_STEPS = 100_000  # of an episode, where nobody knows its horizon
+# vector steps taken, episodes over, episodes to play
+EachStep = Callable[[int, int, int], None]
 
 
 class PredictingModel(Protocol):
@@ -41,6 +45,7 @@ class Evaluation:
     returns: NDArray[np.float64]  # (k,), undiscounted
     lengths: NDArray[np.int64]  # (k,)
     wins: NDArray[np.bool_] | None = None  # (k,); None where the environment's info has no "win"
+    cut: int = 0  # episodes among them that were not over after the most steps allowed
 
     @property
     def mean_reward(self) -> float:
@@ -65,29 +70,41 @@ class Evaluation:
 
 def evaluate_policy(
     model: PredictingModel, env: Environment, n_eval_episodes: int = 10, *,
-    deterministic: bool = True, seed: int | None = None,
+    deterministic: bool = True, seed: int | None = None, max_steps: int = MOST_STEPS,
+    each_step: EachStep | None = None,
 ) -> Evaluation:  # fmt: skip
     """Run `n_eval_episodes` episodes of `model` in `env`, from a reset with `seed`.
 
     Each environment of a vector plays a number of episodes fixed beforehand. Taking the first that
     finish instead would favour short episodes. `env` must not be the one that `model` trains in:
     its episode under way would go on in another one.
+
+    Args:
+        max_steps: an episode that is not over after so many steps is cut there: what it has brought
+            so far counts, a win does not. Its environment plays no more, so that the evaluation
+            may hold fewer episodes.
+        each_step: called before every vector step; what it raises ends the evaluation.
     """
     if n_eval_episodes < 1:
         raise ValueError(f"n_eval_episodes: got {n_eval_episodes}, expected at least 1")
+    if max_steps < 1:
+        raise ValueError(f"max_steps: got {max_steps}, expected at least 1")
     vector = as_vector(env)
     if share_an_environment(getattr(model, "env", None), vector):
         raise ValueError("env: got the environment of the training, expected one of its own")
     streams = EpisodeStreams(vector)
     n = streams.num_envs
     quota = [(n_eval_episodes + n - 1 - i) // n for i in range(n)]
-    played: list[list[Episode]] = [[] for _ in range(n)]
+    played: list[list[tuple[Episode, bool]]] = [[] for _ in range(n)]  # and whether it was cut
     senses = _senses(model, vector)
     observation, infos = streams.reset(seed)
     over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
     predict = _judging(model.predict)
-    while any(len(mine) < due for mine, due in zip(played, quota, strict=True)):
+    steps, done = 0, 0
+    while done < sum(quota):
+        if each_step is not None:
+            each_step(steps, done, sum(quota))
         actions, state = predict(
             observation, state=state, episode_start=starts, deterministic=deterministic,
             **_told(senses, observation, infos, over),
@@ -100,15 +117,28 @@ def evaluate_policy(
             )
         observation, infos, starts = arrival.observation, arrival.infos, arrival.begun
         over = arrival.terminated & ~starts  # NEXT_STEP: nothing is chosen before the reset
-        for episode in arrival.episodes:
-            if len(played[episode.stream]) < quota[episode.stream]:
-                played[episode.stream].append(episode)
-    episodes = [episode for mine in played for episode in mine]
-    won = [episode.info.get("win") for episode in episodes]
+        steps += 1
+        ended = [(episode, False) for episode in arrival.episodes]
+        if steps >= max_steps:
+            ended += [(episode, True) for episode in streams.under_way(max_steps)]
+        for episode, cut in ended:
+            mine = played[episode.stream]
+            if len(mine) < quota[episode.stream]:
+                mine.append((episode, cut))
+                done += 1
+                quota[episode.stream] = len(mine) if cut else quota[episode.stream]
+    return _evaluation([one for mine in played for one in mine])
+
+
+def _evaluation(played: Sequence[tuple[Episode, bool]]) -> Evaluation:
+    """Of episodes, and whether each was cut. Those that were have not been won."""
+    told = [episode.info.get("win") for episode, cut in played if not cut]
+    won = np.array([bool(episode.info.get("win")) for episode, _ in played])
     return Evaluation(
-        np.array([episode.total_reward for episode in episodes]),
-        np.array([episode.length for episode in episodes]),
-        None if any(win is None for win in won) else np.array(won, dtype=np.bool_),
+        np.array([episode.total_reward for episode, _ in played]),
+        np.array([episode.length for episode, _ in played]),
+        won if told and all(win is not None for win in told) else None,
+        sum(cut for _, cut in played),
     )
 
 

@@ -2,11 +2,12 @@
 
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
+from kalmanac.envs.raised import words
 from kalmanac.envs.workers import WorkerError
 
 
@@ -19,7 +20,7 @@ class EnvironmentFailedError(RuntimeError):
 
 @contextmanager
 def environment_at_work() -> Iterator[None]:
-    """What is raised inside comes from the environment."""
+    """What is raised inside comes from the environment; only Ctrl-C goes through."""
     try:
         yield
     except EnvironmentFailedError:
@@ -28,9 +29,10 @@ def environment_at_work() -> Iterator[None]:
         raise EnvironmentFailedError(str(error)) from error
     except multiprocessing.TimeoutError as error:
         raise EnvironmentFailedError(f"the environment gave no answer: {error}") from error
-    except Exception as error:
-        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise EnvironmentFailedError(f"the environment raised {words}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit above all: the environment has no say over the run
+        raise EnvironmentFailedError(f"the environment raised {words(error)}") from error
 
 
 @contextmanager
@@ -42,9 +44,23 @@ def environment_judged() -> Iterator[None]:
         raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
 
 
+def closed(env: VectorEnv[Any, Any, Any]) -> str | None:
+    """Close an environment that has done its work; what it raised then, in words."""
+    try:
+        with environment_at_work():
+            env.close()
+    except EnvironmentFailedError as error:
+        return f"{error}, when it was closed"
+    return None
+
+
 def close_failed(env: VectorEnv[Any, Any, Any]) -> None:
-    """Close an environment that may hang: worker processes are ended, not asked."""
-    if isinstance(env.unwrapped, AsyncVectorEnv):
-        env.close(terminate=True)
-    else:
-        env.close()
+    """Close an environment that may hang: worker processes are ended, not asked.
+
+    After a failure, nothing that it raises now is worth telling.
+    """
+    with suppress(EnvironmentFailedError), environment_at_work():
+        if isinstance(env.unwrapped, AsyncVectorEnv):
+            env.close(terminate=True)
+        else:
+            env.close()

@@ -150,6 +150,11 @@ class EpisodeStreams:
             last_infos, episodes,
         )  # fmt: skip
 
+    def under_way(self, steps: int) -> list[Episode]:
+        """Episodes that have taken at least so many steps and are not over, as far as they are."""
+        late = np.flatnonzero((self._length >= steps) & ~self._over).tolist()
+        return [Episode(float(self._reward[i]), int(self._length[i]), False, i, {}) for i in late]
+
     def state_dict(self) -> dict[str, Any] | None:
         """The account and the environment's own state; None where it cannot tell that."""
         with environment_at_work():

@@ -15,7 +15,7 @@ from torch import Tensor
 from kalmanac.agent.capture import Replayed
 from kalmanac.envs.best_arm_rules import Rules
 from kalmanac.replay.sending import sent
-from kalmanac.rollout import Evaluation
+from kalmanac.rollout import EachStep, Evaluation
 from kalmanac.rollout.bandits import BanditRules, Bandits
 from kalmanac.sac.acting import Policy, PolicyState
 
@@ -46,10 +46,13 @@ class BanditEvaluation:
         if policy.device.type == "cuda" and policy.graph:
             self._some_steps = Replayed(self._play, [], policy.device)
 
-    def __call__(self, draws: Sequence[np.random.Generator]) -> list[PlayedBandits]:
+    def __call__(
+        self, draws: Sequence[np.random.Generator], each_step: EachStep | None = None
+    ) -> list[PlayedBandits]:
         """Episodes under each of the rules, with random numbers of a generator for each.
 
-        They are drawn on the host, so that they are the same for every device.
+        They are drawn on the host, so that they are the same for every device. `each_step` is
+        called before every `STEPS` steps; what it raises ends the evaluation.
         """
         device, many = self.policy.device, self.episodes
         if self.policy.normaliser is not None:
@@ -62,11 +65,13 @@ class BanditEvaluation:
         first = sent([torch.from_numpy(uniform), torch.from_numpy(normal(1)[0])], device)
         bandits, memory = self.bandits.begin(*first), self.policy.start(self.bandits.n)
         held = [*bandits, memory.previous_action, *memory.encoder]
-        over = False
-        while not over:
+        steps, over = 0, 0
+        while over < self.bandits.n:
+            if each_step is not None:
+                each_step(steps, over, self.bandits.n)
             (noise,) = sent([torch.from_numpy(normal(STEPS))], device)
             held = self._some_steps([noise, *held])
-            over = bool(Bandits(*held[: len(bandits)]).over.all().item())
+            over, steps = int(Bandits(*held[: len(bandits)]).over.sum().item()), steps + STEPS
         return self._found(Bandits(*held[: len(bandits)]))
 
     @torch.no_grad()

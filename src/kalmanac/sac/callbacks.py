@@ -1,13 +1,22 @@
 """Callbacks: how metrics, evaluations and early ends reach or leave the training loop."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from kalmanac.rollout import Episode, Evaluation, as_vector, evaluate_policy
+from kalmanac.rollout import (
+    MOST_STEPS,
+    EachStep,
+    Episode,
+    Evaluation,
+    as_vector,
+    evaluate_policy,
+)
 from kalmanac.rollout.vectors import Environment, share_an_environment
 
 if TYPE_CHECKING:
@@ -88,6 +97,8 @@ class EvalCallback(Callback):
         seed: of the episodes, together with the evaluation's number; None takes the model's.
         report: called with the step and the evaluation.
         best_path: where the model with the best mean return so far is saved.
+        max_steps: an episode that is not over after so many steps is cut (`evaluate_policy`).
+        each_step: called before every vector step of an evaluation.
 
     `evaluations` holds all of them as (step, evaluation).
     """
@@ -97,12 +108,18 @@ class EvalCallback(Callback):
         deterministic: bool = True, seed: int | None = None,
         report: Callable[[int, Evaluation], None] | None = None,
         best_path: str | os.PathLike[str] | None = None,
+        max_steps: int = MOST_STEPS, each_step: EachStep | None = None,
     ) -> None:  # fmt: skip
         if every < 1:
             raise ValueError(f"every: got {every}, expected at least 1")
+        if max_steps < 1:
+            raise ValueError(f"max_steps: got {max_steps}, expected at least 1")
         self.env = as_vector(env)
         self.every, self.episodes, self.deterministic = every, episodes, deterministic
-        self.seed, self.report, self.best_path = seed, report, best_path
+        self.seed, self.report = seed, report
+        # an environment may change the working directory
+        self.best_path = None if best_path is None else Path(best_path).absolute()
+        self.max_steps, self.each_step = max_steps, each_step
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.best = -np.inf
         self._next = every
@@ -124,8 +141,15 @@ class EvalCallback(Callback):
         words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, number])
         found = evaluate_policy(
             model, self.env, self.episodes, deterministic=self.deterministic,
-            seed=int(words.generate_state(1)[0]) % 2**31,
+            seed=int(words.generate_state(1)[0]) % 2**31, max_steps=self.max_steps,
+            each_step=self.each_step,
         )  # fmt: skip
+        if found.cut:
+            warnings.warn(
+                f"{found.cut} of {len(found.returns)} evaluation episodes were cut after "
+                f"{self.max_steps:,} steps",
+                stacklevel=2,
+            )
         self.evaluations.append((step, found))
         if self.report is not None:
             self.report(step, found)

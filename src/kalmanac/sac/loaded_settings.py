@@ -15,7 +15,7 @@ CHANGEABLE = (
     "burn_in", "tau", "gamma", "ent_coef", "initial_ent_coef", "target_entropy",
     "target_entropy_scale",
     "update_to_data", "drawing", "true_previous_action", "actor_objective", "entropy_in_target",
-    "average_policy", "bootstrap_truncated", "max_grad_norm", "overlap", "tf32",
+    "bootstrap_truncated", "max_grad_norm", "overlap", "tf32",
     "bfloat16_heads", "graph", "seed",
 )  # fmt: skip
 _WINDOW = ("context_length", "burn_in")

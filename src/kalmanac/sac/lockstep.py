@@ -14,19 +14,21 @@ from kalmanac.agent.capture import Captured
 from kalmanac.sac.loop import TrainingLoop
 
 # told of a loop that has ended: its number, what it raised, whether all were interrupted
-Left = Callable[[int, Exception | None, bool], None]
+Left = Callable[[int, BaseException | None, bool], None]
 
 
 class Lockstep:
     """Runs the loops to their ends. One that fails is left behind, and the others go on.
 
-    `failures` holds what the loops raised, by their number; `left` is called as each one ends.
+    Whatever is raised is a failure of its loop, SystemExit too; KeyboardInterrupt alone is meant
+    for all of them. `failures` holds what the loops raised, by their number; `left` is called as
+    each one ends.
     """
 
     def __init__(self, loops: Sequence[TrainingLoop], left: Left | None = None) -> None:
         self.loops, self._left = list(loops), left
         self.interrupted = False
-        self.failures: dict[int, Exception] = {}
+        self.failures: dict[int, BaseException] = {}
         self._under_way: list[int] = []  # begun and not ended
         self._captured: tuple[list[int], Captured] | None = None
 
@@ -37,15 +39,20 @@ class Lockstep:
                 self._under_way.append(i)
                 self._try(i, loop.begin)
             self._leave_finished()
-            while self._under_way:
+            while self._under_way and not self.interrupted:
                 self._step()
                 self._leave_finished()
         except KeyboardInterrupt:
             self.interrupted = True
+        except BaseException as error:
+            for i in self._under_way:
+                self.failures.setdefault(i, error)
             raise
         finally:
             for i in self._each():
                 self._leave(i)
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def _step(self) -> None:
         """One vector step of each loop, and the updates that are due before and after it.
@@ -78,7 +85,9 @@ class Lockstep:
                 together = Captured(trainings, trainings[0].policy.device, record=record)
                 self._captured = (which, together)
             return list(zip(which, self._captured[1](), strict=True))
-        except Exception as error:  # nobody can tell whose it is
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # nobody can tell whose it is
             for i in which:
                 self.failures.setdefault(i, error)
                 self._leave(i)
@@ -97,7 +106,9 @@ class Lockstep:
         self._under_way.remove(number)
         try:
             self.loops[number].end()
-        except Exception as error:
+        except KeyboardInterrupt:
+            self.interrupted = True  # and `run` ends the others
+        except BaseException as error:
             self.failures.setdefault(number, error)
         if self._left is not None:
             self._left(number, self.failures.get(number), self.interrupted)
@@ -106,7 +117,9 @@ class Lockstep:
         """Make a move of a loop; where it fails, the loop is out."""
         try:
             return move()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self.failures.setdefault(number, error)
             self._leave(number)
             return None

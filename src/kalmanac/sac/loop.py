@@ -28,7 +28,10 @@ class TrainingLoop:
         self._last = model.num_timesteps + total_timesteps
         self._overlap = training.settings.overlap
         self._stopped = False
-        self._values = ValueCheck(bootstraps_truncated=training.collector.bootstrap_truncated)
+        self._values = ValueCheck(
+            bootstraps_truncated=training.collector.bootstrap_truncated,
+            scale=lambda: training.reward_factor,
+        )
         if training.policy.device.type == "cuda":  # a recorded update knows where the replay lies
             training.replay.reserve(total_timesteps)
 

@@ -78,6 +78,10 @@ class Normaliser:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
+        for name in ("mean", "squares"):
+            came, own = tuple(state[name].shape), self.mean.shape
+            if came != own:
+                raise ValueError(f"{name}: got shape {came}, expected {own}")
         self.clip, self.count = state["clip"], state["count"]
         self.mean = state["mean"].cpu().numpy().copy()
         self.squares = state["squares"].cpu().numpy().copy()

@@ -22,11 +22,13 @@ from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
 from kalmanac.sac.loaded_settings import changed_config, with_temperature
 from kalmanac.sac.loop import TrainingLoop
+from kalmanac.sac.model_check import check_learnt, check_model, config_of, reading
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
 from kalmanac.sac.progress import ProgressBar
 from kalmanac.sac.replay_buffer import read_buffer, write_buffer
+from kalmanac.sac.return_scale import ReturnScale
 from kalmanac.sac.session import Session
 from kalmanac.sac.settings import Drawing, TrainingSettings, choose_device
 from kalmanac.sac.training import Training
@@ -59,7 +61,8 @@ class RecurrentSAC:
         drawing: Drawing = "episodes", burn_in: int = 0,
         actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
         embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
-        normalize_observations: bool = False, privileged_critic: bool = False,
+        normalize_observations: bool = False, normalize_rewards: bool = False,
+        privileged_critic: bool = False,
         actor_objective: ActorObjective = "auto", entropy_in_target: bool = True,
         average_policy: bool = True,
         bootstrap_truncated: bool | Literal["auto"] = "auto",
@@ -75,8 +78,8 @@ class RecurrentSAC:
             context_length=context_length, update_to_data=update_to_data, drawing=drawing,
             burn_in=burn_in, true_previous_action=true_previous_action,
             bootstrap_truncated=bootstrap_truncated,
-            normalize_observations=normalize_observations, overlap=overlap, tf32=tf32,
-            bfloat16_heads=bfloat16_heads, graph=graph,
+            normalize_observations=normalize_observations, normalize_rewards=normalize_rewards,
+            overlap=overlap, tf32=tf32, bfloat16_heads=bfloat16_heads, graph=graph,
         )  # fmt: skip
         self.agent_settings = AgentSettings(
             encoder=encoder, encoder_settings=dict(encoder_settings or {}), embedding=embedding,
@@ -98,6 +101,7 @@ class RecurrentSAC:
         self.num_timesteps = 0  # transitions, of all environments and trainings together
         self.num_updates = 0
         self.normaliser: Normaliser | None = None
+        self.return_scale = ReturnScale(gamma) if normalize_rewards else None
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
@@ -310,16 +314,26 @@ class RecurrentSAC:
     ) -> "RecurrentSAC":  # fmt: skip
         """The model in a file. It predicts as it is; to go on learning it needs an `env`.
 
+        A file that is damaged, or that asks for more than it holds, is a `BadFileError`.
+
         Args:
             changes: settings other than the saved ones, such as `learning_rate`, `update_to_data`
                 or `ent_coef`; those that decide its networks are refused.
         """
         document = read_model(path)
-        model = cls(**changed_config(document["config"], changes), device=device)
-        model._build(Problem.from_json(document["spaces"]))
-        if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
-            document["learner"] = with_temperature(document["learner"], model.learner, changes)
-        model._load_document(document)
+        device = choose_device(device)
+        torch.Generator(device)  # a device that is not there is no fault of the file
+        with reading(path):
+            config = config_of(document)
+            model = cls(**config, device=device)
+            problem = check_model(document, model.agent_settings)
+        if changes:
+            model = cls(**changed_config(config, changes), device=device)
+        with reading(path):
+            model._build(problem)
+            if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
+                document["learner"] = with_temperature(document["learner"], model.learner, changes)
+            model._load_document(document)
         if env is not None:
             model.set_env(env)
         return model
@@ -334,17 +348,22 @@ class RecurrentSAC:
             "num_timesteps": self.num_timesteps,
             "num_updates": self.num_updates,
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
             "learner": policy.learner.state_dict(),
         }
 
     def _load_document(self, document: dict[str, Any]) -> None:
         self._policy_alone = document["learner"] is None
+        own = self.learner.actor if self._policy_alone else self.learner
+        check_learnt(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
         if self._policy_alone:
             self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
         if self.normaliser is not None:
             self.normaliser.load_state_dict(document["normaliser"])
+        if self.return_scale is not None:
+            self.return_scale.load_state_dict(document["return_scale"])
         self.num_timesteps = document["num_timesteps"]
         self.num_updates = document["num_updates"]
 
@@ -368,7 +387,7 @@ class RecurrentSAC:
         explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
         return Training(
             explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
-            steps_before=self.num_timesteps, replay=replay,
+            steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,
         )  # fmt: skip
 
     def _known(self) -> tuple[Problem, Policy]:

@@ -31,6 +31,8 @@ class TrainingSettings:
             right where a time limit is not part of the task. False takes truncation as the task's
             end. "auto" asks `env.metadata["bootstrap_truncated"]`; where that is silent, True.
         normalize_observations: observations are brought to zero mean and unit variance.
+        normalize_rewards: updates see rewards divided by the standard deviation of discounted
+            returns: for tasks that pay far more, or far less, than 1 an episode.
         overlap: the updates that are due come after the choice of the next actions, so that a GPU
             learns while the environments step; the policy that acts is one vector step older.
         tf32: on a GPU, matrix products of updates round their factors to 11 bits; False keeps all
@@ -54,6 +56,7 @@ class TrainingSettings:
     true_previous_action: bool = True
     bootstrap_truncated: bool | Literal["auto"] = "auto"
     normalize_observations: bool = False
+    normalize_rewards: bool = False
     overlap: bool = False
     tf32: bool = True
     bfloat16_heads: bool = False

@@ -15,6 +15,7 @@ from kalmanac.envs.spaces import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
 from kalmanac.sac.acting import Asked, Policy, PolicyState
+from kalmanac.sac.return_scale import ReturnScale
 from kalmanac.sac.settings import TrainingSettings
 
 
@@ -29,9 +30,9 @@ class Training(Work):
     def __init__(
         self, policy: Policy, settings: TrainingSettings, env: VectorEnv[Any, Any, Any],
         observations: ObservationCodec, actions: ActionCodec, *, seed: int, steps_before: int = 0,
-        replay: Replay | None = None,
+        replay: Replay | None = None, return_scale: ReturnScale | None = None,
     ) -> None:  # fmt: skip
-        self.policy, self.settings = policy, settings
+        self.policy, self.settings, self.return_scale = policy, settings, return_scale
         self.tf32 = settings.tf32
         self.observations, self.actions = observations, actions
         self.steps_before = steps_before
@@ -80,8 +81,15 @@ class Training(Work):
         collected = self.collector.take(self._chosen())
         if self.policy.normaliser is not None:
             self.policy.normaliser.update(collected.observations)
+        if self.return_scale is not None:
+            self.return_scale.update(collected.reward, collected.stepped, collected.ended)
         self.transitions += collected.transitions
         return collected
+
+    @property
+    def reward_factor(self) -> float:
+        """What rewards are multiplied by before the critic sees them."""
+        return 1.0 if self.return_scale is None else self.return_scale.factor
 
     def updates_due(self) -> int:
         """Updates that the transitions collected so far call for and that have not been made."""
@@ -105,6 +113,8 @@ class Training(Work):
         self.replay.settle()
         if self.policy.normaliser is not None:
             self.policy.normaliser.settle(self.policy.device)
+        if self.return_scale is not None:
+            self.return_scale.settle(self.policy.device)
 
     def places(self) -> Hashable:
         """Of the replay; all else stays where it is."""
@@ -135,6 +145,8 @@ class Training(Work):
             observed=sizes.observed, action_mask=sizes.action_mask,
             bootstrap_truncated=self._bootstraps(env),
         )  # fmt: skip
+        if self.return_scale is not None:
+            self.return_scale.attach(env.num_envs)
         self._state = self._asked = None
         self._env_seed, warm_up, drawing, looking = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
@@ -182,6 +194,8 @@ class Training(Work):
             true_previous_action=settings.true_previous_action,
             packed=self.policy.device.type == "cpu",
         )
+        if self.return_scale is not None:
+            batch = self.return_scale.batch(batch)
         normaliser = self.policy.normaliser
         return batch if normaliser is None else normaliser.batch(batch)
 
@@ -231,6 +245,8 @@ class Training(Work):
         load_generator(self._looking, state["looking"])
         episodes = state["episodes"]
         if episodes is False:
+            if self.return_scale is not None:
+                self.return_scale.attach(self.collector.streams.num_envs)
             self.replay.close()
             self._env_seed = self._seeds(seed)[0]
         elif episodes is not None:

@@ -6,7 +6,7 @@ truncation. The run itself looks healthy, so somebody has to compare the two sca
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
@@ -23,10 +23,15 @@ class RunawayValuesWarning(UserWarning):
 
 
 class ValueCheck:
-    """Compares mean Q with the returns of a training's episodes, and warns once."""
+    """Compares mean Q with the returns of a training's episodes, and warns once.
 
-    def __init__(self, *, bootstraps_truncated: bool) -> None:
-        self._bootstraps = bootstraps_truncated
+    `scale` tells what rewards are multiplied by before the critic sees them.
+    """
+
+    def __init__(
+        self, *, bootstraps_truncated: bool, scale: Callable[[], float] = lambda: 1.0
+    ) -> None:
+        self._bootstraps, self._scale = bootstraps_truncated, scale
         self._largest, self._episodes, self._truncated = 0.0, 0, 0
         self._updates, self._before, self._suspicious = 0, 0.0, 0
         self.warned = False
@@ -42,7 +47,7 @@ class ValueCheck:
         self._updates += 1
         if self.warned or self._updates % EVERY:
             return
-        q = abs(metrics["train/q_mean"].item())
+        q = abs(metrics["train/q_mean"].item()) / self._scale()
         known = self._episodes >= EPISODES and self._largest > 0
         grows = known and q > TIMES * self._largest and q > self._before
         self._suspicious, self._before = self._suspicious + 1 if grows else 0, q

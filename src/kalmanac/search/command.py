@@ -12,6 +12,7 @@ from typing import Literal
 
 from kalmanac.experiment import CHECKPOINT_EVERY, Experiment, StopSignals, check_device
 from kalmanac.experiment.flags import read_flags, show_help
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.search.space import read_space
 from kalmanac.search.study import Study
 from kalmanac.sweep.board import Board
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _search(task, words)
     except (ValueError, TypeError, ModuleNotFoundError, OSError) as error:
-        print(f"kalmanac search: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac search: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
 
 
@@ -75,10 +76,11 @@ def _search(task: str | None, words: Sequence[str]) -> int:
         if (number := getattr(options, name)) is not None and number < 1:
             raise ValueError(f"{name}: got {number}, expected at least 1")
     check_device("cpu" if options.on == "ray" else options.device)
+    root = Path(options.folder or Path("search", task.replace("/", "-").replace(":", "-")))
+    root = root.absolute()  # what is imported from now on may change the working directory
     agent = changes.pop("encoder", "vssm+kf")
     experiment = starting_point(task, agent).changed(changes)
     space = read_space(options.vary, experiment)
-    root = Path(options.folder or Path("search", task.replace("/", "-").replace(":", "-")))
     refuse_missing([Planned(experiment, root)])
     study = Study(
         root, experiment, space, seeds=options.seeds, which=options.value,

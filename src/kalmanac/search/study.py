@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kalmanac.disk import make_folder
+from kalmanac.disk import make_folder, refuse_link
 from kalmanac.experiment import Experiment
 from kalmanac.runlog import read_summary
 from kalmanac.search.space import Varied, describe, merged
@@ -46,6 +46,8 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.root, self.experiment, self.space = root.resolve(), experiment, space
         self.seeds, self.which = seeds, which
+        for file in (self.root / FOLDER, self.root / FOLDER / JOURNAL):
+            refuse_link(file)
         make_folder(self.root / FOLDER)
         journal = JournalFileBackend(str(self.root / FOLDER / JOURNAL))
         storage = optuna.storages.JournalStorage(journal)

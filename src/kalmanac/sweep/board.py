@@ -5,11 +5,12 @@ All of it is read from the run folders, so that it is the same for every kind of
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from kalmanac.runlog import duration, read_last_timing, read_summary
+from kalmanac.runlog import Row, duration, read_last_timing, read_summary
 from kalmanac.sweep.executor import Done
 from kalmanac.sweep.plan import Planned, Work
 
@@ -86,7 +87,9 @@ class Board:
             return
         self._next_look = now + EVERY
         for folder, bar in self._each.items():
-            row = read_last_timing(folder) or {}
+            row: Row = {}
+            with suppress(OSError, ValueError):  # the run itself says what is amiss
+                row = read_last_timing(folder) or {}
             figures = f"{row['time/fps']:,.0f} steps/s" if row.get("time/fps") else ""
             self._bars.update(bar, completed=row.get("step", 0), figures=figures)
 

@@ -14,6 +14,7 @@ import torch
 
 from kalmanac.experiment import CHECKPOINT_EVERY, Experiment, StopSignals, check_device
 from kalmanac.experiment.flags import read_flags, show_help
+from kalmanac.printable import MESSAGE, one_line
 from kalmanac.suites import SUITES
 from kalmanac.sweep.board import Board
 from kalmanac.sweep.driving import drive, new_stop_file
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         return sweep(plan, due, root, options)
     except (ValueError, TypeError, ModuleNotFoundError, OSError) as error:
-        print(f"kalmanac sweep: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac sweep: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
 
 

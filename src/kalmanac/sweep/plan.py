@@ -32,7 +32,10 @@ class Planned(NamedTuple):
     @property
     def done(self) -> bool:
         """Whether nothing is left to do: it is finished and evaluated, or has diverged."""
-        status = read_summary(self.folder).get("status")
+        try:
+            status = read_summary(self.folder).get("status")
+        except (OSError, ValueError):
+            return False  # its worker says what is the matter with it
         if status == "finished":
             return all(evaluation.is_left(self.folder) for evaluation in self.afterwards)
         return status == "diverged"  # and would do so again

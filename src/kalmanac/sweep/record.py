@@ -11,10 +11,12 @@ reports and of `kalmanac runs`.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
-from kalmanac.disk import make_folder, write_whole
+from kalmanac.disk import make_folder, refuse_link, write_whole
+from kalmanac.json_file import read_object
+from kalmanac.printable import one_line
 from kalmanac.sweep.plan import Planned
 
 RECORD, PLAN, FAILED = ".sweep", "plan.json", "failed"
@@ -44,7 +46,9 @@ class Record:
 
     def plan(self, plan: Iterable[Planned]) -> None:
         """Add runs to those that were planned before."""
-        make_folder(self.folder / FAILED)
+        for folder in (self.folder, self.folder / FAILED):
+            refuse_link(folder)
+            make_folder(folder)
         entries = self.planned()
         for planned in plan:
             its = planned.experiment.hash
@@ -67,19 +71,24 @@ class Record:
 
     def planned(self) -> dict[str, Entry]:
         """All runs that were planned, by hash; empty where no sweep has been here."""
+        notices: list[str] = []
+        found = self.read_plan(notices)
+        if notices:
+            raise ValueError(f"{self.folder / PLAN}: {notices[0]}, expected a plan of a sweep")
+        return found
+
+    def read_plan(self, notices: list[str]) -> dict[str, Entry]:
+        """The same, for readers: entries that are none are left out and named in `notices`."""
         file = self.folder / PLAN
-        if not file.is_file():
-            return {}
-        try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            return {
-                its: Entry(
-                    self.root / one["folder"], tuple(one["suites"]), tuple(one["evaluations"])
-                )
-                for its, one in told.items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise ValueError(f"{file}: got no plan of a sweep, expected one") from None
+        found = {}
+        told = read_object(file, "one of `kalmanac sweep`") if file.is_file() else {}
+        for its, one in told.items():
+            try:
+                found[its] = self._entry(one)
+            except (ValueError, TypeError, KeyError) as error:
+                why = one_line(f"{type(error).__name__}: {error}")
+                notices.append(f"planned run {one_line(its, 40)}: left out: {why}")
+        return found
 
     def fail(self, its: str, failure: Failure) -> None:
         """Keep the reason, until the run goes on."""
@@ -91,9 +100,36 @@ class Record:
         self._file(its).unlink(missing_ok=True)
 
     def failures(self) -> dict[str, Failure]:
-        """By hash."""
-        files = sorted((self.folder / FAILED).glob("*.json"))
-        return {file.stem: Failure(**json.loads(file.read_text("utf-8"))) for file in files}
+        """By hash; what is no record of a failure counts as one without a reason."""
+        found = {}
+        for file in sorted((self.folder / FAILED).glob("*.json")):
+            try:
+                told = read_object(file)
+                found[file.stem] = Failure(one_line(told["error"]), str(told["details"]))
+            except (OSError, ValueError, KeyError) as error:
+                found[file.stem] = Failure(
+                    f"for a reason that cannot be read: {one_line(error)}", ""
+                )
+        return found
+
+    def _entry(self, one: Any) -> Entry:
+        """As the plan has it; its folder is one below the sweep's."""
+        for name in ("suites", "evaluations"):
+            if not all(isinstance(word, str) for word in one[name]):
+                raise TypeError(f"{name}: got {one[name]}, expected words")
+        return Entry(
+            self.root / _inside(one["folder"]),
+            tuple(one["suites"]),
+            tuple(map(_inside, one["evaluations"])),
+        )
 
     def _file(self, its: str) -> Path:
         return self.folder / FAILED / f"{its}.json"
+
+
+def _inside(name: str) -> str:
+    """A path that stays below the folder that it is added to."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"got {name}, expected a place below the sweep's folder")
+    return name

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kalmanac.runlog import duration, is_run
-from kalmanac.runs import Run, read_run
+from kalmanac.printable import MESSAGE, one_line
+from kalmanac.runlog import duration, parts_of_run
+from kalmanac.runs import LONGEST_NAME, Run, read_run, why
 from kalmanac.sweep.record import Entry, Failure, Record
 
 # in the order of the table; "to evaluate": trained, but files for the report are due
@@ -42,14 +43,18 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     record = Record(options.folder)
     try:
-        planned = record.planned()
+        notices: list[str] = []
+        planned = record.read_plan(notices)
         if not planned:
-            raise ValueError(f"folder: got {options.folder}, expected one of `kalmanac sweep`")
+            what = "; ".join(["one of `kalmanac sweep`", *notices[:1]])
+            raise ValueError(f"folder: got {options.folder}, expected {what}")
         found = states(planned, record.failures(), now=time.time())
     except (ValueError, OSError) as error:
-        print(f"kalmanac status: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"kalmanac status: {one_line(error, MESSAGE)}", file=sys.stderr)
         return 2
     show(options.folder, found)
+    for text in notices:
+        print(text)
     return 0
 
 
@@ -61,14 +66,16 @@ def states(
 
 
 def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
-    if not is_run(entry.folder):
+    if not parts_of_run(entry.folder):
         if failure is not None:
             return State(entry, "failed", error=failure.error)
         return State(entry, "waiting")
     try:
         run = read_run(entry.folder, now=now)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        return State(entry, "failed", error=f"its folder cannot be read: {error}")
+    except Exception as error:  # whatever it is, it is this run's alone
+        return State(
+            entry, "failed", error=f"its folder cannot be read: {why(error, entry.folder)}"
+        )
     status = "waiting" if run.status == "not begun" else run.status
     if status == "finished" and not all((entry.folder / x).is_file() for x in entry.evaluations):
         status = "to evaluate"
@@ -95,7 +102,7 @@ def show(root: Path, found: Sequence[State]) -> None:
         table.add_column(name, justify="right", style=COLOURS.get(name, ""))
     for suite, mine in counts.items():
         cells = (str(mine[status]) if mine[status] else "" for status in columns)
-        table.add_row(suite, str(mine.total()), *cells)
+        table.add_row(Text(one_line(suite, 40)), str(mine.total()), *cells)
     if len(counts) > 1:
         cells = (str(total[status]) for status in columns)
         table.add_row(Text("all, each run once", style="bold"), str(len(found)), *cells)
@@ -103,7 +110,7 @@ def show(root: Path, found: Sequence[State]) -> None:
     console.print(table)
     place = root.resolve()
     for state in found:
-        name = state.entry.folder.relative_to(place).as_posix()
+        name = one_line(state.entry.folder.relative_to(place).as_posix(), LONGEST_NAME)
         if state.status == "running" and state.run is not None:
             left = state.run.seconds_left
             when = "" if left is None else f", {duration(left)} left"

@@ -1,6 +1,5 @@
 """What a worker does with runs, wherever it is: begin, or go on, or nothing; then evaluate."""
 
-import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -25,7 +24,6 @@ from kalmanac.runlog import (
     LOCK,
     FolderTakenError,
     checkpoint_steps,
-    is_run,
     read_summary,
     refuse_in_use,
 )
@@ -75,8 +73,11 @@ def do(
             if lost:
                 _wait_for(planned.folder)
             refuse_in_use(planned.folder)
+            read_summary(planned.folder)
         except FolderInUseError as error:
             ended[planned.folder] = Ended(ELSEWHERE, str(error))
+        except (OSError, ValueError) as error:  # of one run: the others go on
+            ended[planned.folder] = _told(error)
     free = [planned for planned in work if planned.folder not in ended and not planned.done]
     if stop():  # while the work waited for its worker
         ended |= {planned.folder: Ended("interrupted") for planned in free}
@@ -115,11 +116,10 @@ Found = Sequence[Outcome | Exception]
 def _begin(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
     """From the first step; a folder without a checkpoint is started over."""
     execution = _execution(how, stop) | {"checkpoint_every": how.checkpoint_every}
-    overwrite = any(is_run(planned.folder) for planned in some)
     experiments = [planned.experiment for planned in some]
     folders = [planned.folder for planned in some]
     return _caught(
-        len(some), lambda: run_together(experiments, folders, overwrite=overwrite, **execution)
+        len(some), lambda: run_together(experiments, folders, overwrite="unfinished", **execution)
     )
 
 
@@ -128,7 +128,9 @@ def _go_on(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
     execution = _execution(how, stop)
     if len(some) > 1:
         try:
-            return resume_together([planned.folder for planned in some], **execution)
+            wanted = [planned.experiment for planned in some]
+            folders = [planned.folder for planned in some]
+            return resume_together(folders, trust=wanted, **execution)
         except Exception:
             pass  # each on its own then, to see whose fault it is
     return [_caught(1, partial(_resumed_alone, one, how, execution))[0] for one in some]
@@ -138,11 +140,11 @@ def _resumed_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Fou
     """From the newest whole checkpoint, or from the first step where none is whole."""
     for step in reversed(checkpoint_steps(planned.folder)):
         try:
-            return [resume(planned.folder, step=step, **execution)]
+            return [resume(planned.folder, step=step, trust=[planned.experiment], **execution)]
         except BadFileError:
             continue
     begun = run(
-        planned.experiment, planned.folder, overwrite=True,
+        planned.experiment, planned.folder, overwrite="unfinished",
         checkpoint_every=how.checkpoint_every, **execution,
     )  # fmt: skip
     return [begun]
@@ -170,7 +172,7 @@ def _evaluated(planned: Planned, stop: StopFile) -> Ended:
     if stop():
         return Ended(status if planned.done else "interrupted")
     try:
-        play_afterwards(planned.folder, planned.afterwards)
+        play_afterwards(planned.folder, planned.afterwards, trust=[planned.experiment])
     except Exception as error:
         return _told(error)
     return Ended(status)
@@ -190,8 +192,9 @@ def _wait_for(folder: Path) -> None:
     """Until a lost worker's lock is stale; one of another machine is gone with its machine."""
     lock = FolderLock(folder / LOCK)
     give_up = time.monotonic() + PATIENCE
-    while (owner := lock.owner()) is not None and owner.alive and time.monotonic() < give_up:
-        if owner.host != socket.gethostname():
+    while lock.held() and time.monotonic() < give_up:
+        owner = lock.owner()
+        if owner is not None and not owner.here:
             lock.file.unlink(missing_ok=True)
             return
         time.sleep(LOOK)

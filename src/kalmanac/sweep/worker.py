@@ -16,7 +16,7 @@ def serve(works: Connection, how: Any, log: Path) -> None:
     A terminal's Ctrl-C reaches this process too; stopping is up to the one that drives the sweep.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     faulthandler.enable()
