@@ -15,7 +15,7 @@ help:  ## this list
 ready:
 	@PYTHON='$(PYTHON)' scripts/setup.sh
 
-demo: ready  ## check this machine, then train three agents for minutes and draw what they learnt
+demo: ready  ## check this machine, then train four agents for minutes and draw what they learnt
 	.venv/bin/kalmanac doctor
 	.venv/bin/kalmanac demo
 

@@ -41,7 +41,7 @@ VERBS = {
     ),
     "envs": Verb("kalmanac.environments", "every environment: its spaces, horizon and noise"),
     "doctor": Verb("kalmanac.doctor", "what is installed here, and a self-test of every scan"),
-    "demo": Verb("kalmanac.demo", "train three agents on a shortened bandit, and draw them"),
+    "demo": Verb("kalmanac.demo", "train four agents in minutes, and draw what they learnt"),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from kalmanac.envs import Track, make_vector
-from kalmanac.envs.track import filter_error
+from kalmanac.envs.track import exact_filter, filter_error
 
 
 def test_gymnasium_finds_nothing_wrong(recwarn):
@@ -47,6 +47,23 @@ def test_the_exact_filter_pays_what_filter_error_says():
         y, reward, *_ = env.step(mean.astype(np.float32))
         total -= reward.mean()
     assert total / 64 == pytest.approx(filter_error(), rel=0.05)
+
+
+def test_the_best_return_is_the_exact_filter_s():
+    assert Track().best_return() == pytest.approx(-64 * filter_error(), rel=0.03)
+    assert Track(horizon=1, noise=1.0).best_return() == pytest.approx(-1 / 2), "one reading of two"
+    assert Track(noise=0.0).best_return() == 0
+
+
+def test_the_exact_filter_only_predicts_where_a_reading_is_missing():
+    there = np.array([True, False, True])
+    mean, variance = exact_filter(np.array([1.0, 9.0, 0.0]), there, decay=0.5, noise=1.0)
+    np.testing.assert_allclose(mean[:2], [1 / 2, 1 / 4])
+    np.testing.assert_allclose(variance[:2], [1 / 2, 7 / 8])
+    ahead = 7 / 8 / 4 + 3 / 4
+    gain = ahead / (ahead + 1)
+    assert mean[2] == pytest.approx((1 - gain) / 8)
+    assert variance[2] == pytest.approx((1 - gain) * ahead)
 
 
 def test_gaps_cost_and_knowing_of_them_pays():

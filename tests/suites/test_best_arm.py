@@ -30,6 +30,6 @@ def test_the_short_form_says_so():
     experiment = shortened(seed=3)
     assert experiment.label == "shortened"
     assert experiment.env_settings == {"cost": 0.02, "horizon": 100}
-    assert (experiment.tau, experiment.batch_size, experiment.context_length) == (0.03, 32, 64)
+    assert (experiment.tau, experiment.batch_size, experiment.context_length) == (0.03, 64, 64)
     assert experiment.seed == 3
     assert not paper().label
