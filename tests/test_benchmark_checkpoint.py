@@ -11,7 +11,7 @@ def test_a_quick_run_writes_facts(bench, tmp_path, capsys):
     assert found["command"].startswith("python benchmarks/checkpoint.py --quick")
     assert str(tmp_path) not in out.read_text()
     few, many = found["table"]
-    assert (few["step"], many["step"]) == (256, 2048)
+    assert (few["step"], many["step"]) == (200, 2000)
     assert len(found["rounds"]["large"]) == 3
     assert many["file_bytes"] < 1.01 * few["file_bytes"]
     assert many["replay_bytes"] < 1.5 * few["replay_bytes"]

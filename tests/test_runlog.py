@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kalmanac import __version__
 from kalmanac.disk import FolderInUseError
 from kalmanac.heatmap_file import Heatmap, read_heatmap, write_heatmap
+from kalmanac.older_runs import EARLIER
 from kalmanac.runlog import (
     CHECKPOINTS,
     EVENTS,
@@ -32,6 +33,7 @@ from kalmanac.runlog import (
     read_provenance,
     read_summary,
     read_timing,
+    refuse_taken,
     resumable,
     series,
 )
@@ -105,6 +107,16 @@ def test_another_experiment_is_refused_even_with_overwrite(folder):
             RunFolder(folder.path, WHAT | {"seed": 1}, overwrite=overwrite, events=False)
     assert read_experiment(folder.path)["seed"] == 0
     assert len(read_metrics(folder.path)) == 1
+
+
+def test_a_folder_of_an_older_version_holds_the_experiment_that_it_ran(tmp_path):
+    """What it could not say is what runs did then."""
+    with RunFolder(tmp_path / "run", WHAT, events=False):
+        pass
+    assert "average_policy" not in read_experiment(tmp_path / "run")
+    refuse_taken(tmp_path / "run", {**WHAT, **EARLIER}, overwrite=True)
+    with pytest.raises(FolderTakenError, match="holds another experiment"):
+        refuse_taken(tmp_path / "run", {**WHAT, **EARLIER, "average_policy": True}, overwrite=True)
 
 
 def test_the_same_experiment_starts_over_only_when_told(folder):

@@ -45,6 +45,18 @@ def trained(tmp_path_factory):
     return folder
 
 
+def test_the_file_of_an_older_run_asks_for_what_it_did(trained, tmp_path):
+    told = read_experiment(trained)
+    del told["average_policy"], told["actor_objective"]
+    for name in ("run/experiment.json", "settings.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(told))
+    _, older = read_call(None, ["--config", str(tmp_path / "run" / "experiment.json")])
+    assert (older.average_policy, older.actor_objective) == (False, "value")
+    _, mine = read_call(None, ["--config", str(tmp_path / "settings.json")])
+    assert (mine.average_policy, mine.actor_objective) == (True, "auto")
+
+
 def test_training_leaves_a_run_that_can_be_read(trained):
     experiment = Experiment.from_data(read_experiment(trained))
     assert (experiment.agent, experiment.total_steps) == ("memoryless", 64)
@@ -127,7 +139,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     )
     assert (experiment.seed, experiment.tau, experiment.agent) == (4, 0.5, "gru")
     assert experiment.env_settings == {"cost": 0.2, "horizon": 7}
-    assert experiment.batch_size == 32
+    assert experiment.context_length == 64  # the preset's own
     _, experiment = read_call("best-arm", f"--config {file} --encoder oracle".split())
     assert experiment.agent == "oracle"
 
@@ -271,7 +283,7 @@ def test_help_shows_the_preset_s_own_defaults(capsys):
     assert stop.value.code == 0
     told = capsys.readouterr().out
     assert "--total-steps INT" in told
-    assert "40000" in told
+    assert "24000" in told
     assert "best-arm-demo" in told
 
 

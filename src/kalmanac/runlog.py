@@ -56,6 +56,7 @@ from kalmanac.json_file import (
     read_bounded,
     read_object,
 )
+from kalmanac.older_runs import EARLIER
 
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
 SIGNATURE = "experiment.hmac"
@@ -296,7 +297,7 @@ def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overw
                 "expected a new folder"
             )
         return
-    if read_experiment(path) != json.loads(json.dumps(experiment)):
+    if {**EARLIER, **read_experiment(path)} != json.loads(json.dumps({**EARLIER, **experiment})):
         raise FolderTakenError(
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )

@@ -25,6 +25,7 @@ from kalmanac.runlog import (
     read_experiment,
     read_last_timing,
     read_summary,
+    refuse_links,
     resumable,
 )
 
@@ -112,6 +113,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 def read_run(path: Path, *, now: float) -> Run:
     """One run; an error where its files are not a run's."""
+    refuse_links(path)
     told, summary = read_experiment(path), read_summary(path)
     for name in ("seed", "log_every", "total_steps"):
         expect_whole(f"{EXPERIMENT}: {name}", told[name])

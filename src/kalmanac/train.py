@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium
 
@@ -35,9 +35,10 @@ from kalmanac.experiment import (
 from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
+from kalmanac.older_runs import EARLIER
 from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError, closed
-from kalmanac.runlog import FolderTakenError, refuse_taken
+from kalmanac.runlog import EXPERIMENT, FolderTakenError, is_run, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
 
 
@@ -118,7 +119,7 @@ def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experime
     """What the words after `kalmanac train` ask for."""
     flags, changes = read_flags(words, Options, Experiment)
     options = Options(**flags)
-    told = read_config(Path(options.config)) if options.config else {}
+    told = _told_by(Path(options.config)) if options.config else {}
     agent = changes.get("encoder", told.get("encoder", "vssm+kf"))
     if options.preset is not None:
         expect_known("preset", options.preset, PRESETS)
@@ -141,6 +142,13 @@ def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experime
         experiment = experiment.changed({k: v for k, v in source.items() if k != "encoder"})
     check_environment(experiment)
     return options, experiment
+
+
+def _told_by(config: Path) -> dict[str, Any]:
+    """The settings in a file; those of an older run are what it did then."""
+    told = read_config(config)
+    of_a_run = config.name == EXPERIMENT and is_run(config.parent)
+    return {**EARLIER, **told} if of_a_run else told
 
 
 def starting_point(task: str, agent: str, env: str | None = None) -> Experiment:

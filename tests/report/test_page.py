@@ -186,7 +186,7 @@ def test_a_run_shows_its_configuration_and_provenance(browser):
     browser.click("#run-table tr.run")
     browser.wait("document.querySelector('.settings')")
     told = browser.value("document.querySelector('.settings').innerText")
-    for words in ("label: shortened", "tau: 0.005", "kalmanac: ", "torch: ", "began: "):
+    for words in ("label: shortened", "tau: 0.02", "kalmanac: ", "torch: ", "began: "):
         assert words in told
     browser.click("#run-table tr.run")
     browser.wait("!document.querySelector('.settings')")

@@ -10,6 +10,7 @@ from kalmanac.experiment import Experiment
 from kalmanac.older_runs import EARLIER
 from kalmanac.report.runs import read_runs
 from kalmanac.runlog import EXPERIMENT, METRICS, PROVENANCE, RunFolder
+from kalmanac.runs import read_run
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run
 
@@ -113,6 +114,18 @@ def test_what_older_runs_did_is_known_where_the_setting_came_later(tmp_path, run
     assert sorted(told) == ["auto", "value"]  # of a run from now, and of the one from before
     assert {run.experiment["noise"] for run in found} == {0.0}
     assert notices == []
+
+
+@pytest.mark.parametrize("name", [METRICS, "summary.json", EXPERIMENT])
+def test_a_link_out_of_a_run_s_folder_is_not_followed(tmp_path, runs, name):
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    (runs[0] / name).rename(elsewhere)
+    (runs[0] / name).symlink_to(elsewhere)
+    found, notices = read_runs(tmp_path)
+    assert [run.folder for run in found] == [runs[1]]
+    assert _one(notices, rf"{re.escape(runs[0].name)}.*{name}, which is a link")
+    with pytest.raises(ValueError, match="which is a link"):
+        read_run(runs[0], now=0.0)
 
 
 def test_a_setting_that_stays_unsaid_is_named(tmp_path, runs):

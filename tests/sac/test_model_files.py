@@ -1,5 +1,6 @@
 """Model files of others: refused in one line, before anything of the size they name is made."""
 
+import math
 import resource
 
 import pytest
@@ -13,7 +14,7 @@ from kalmanac.checkpoint import BadFileError, encode
 from kalmanac.encoders import ENCODERS
 from kalmanac.replay import Sizes
 from kalmanac.sac import RecurrentSAC
-from kalmanac.sac.model_file import MODEL, read_model
+from kalmanac.sac.model_file import MODEL, read_model, write_model
 from tests.sac.small import small, wandering
 
 
@@ -190,11 +191,40 @@ def test_a_signed_document_of_anything_is_one_error(tmp_path_factory, document):
     refused(file)
 
 
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("normaliser", {"count": -5}), ("normaliser", {"count": "x"}),
+        ("return_scale", {"count": -5}), ("return_scale", {"running": torch.zeros(3, 3)}),
+        ("return_scale", {"squares": -1.0}), ("return_scale", {"mean": math.nan}),
+    ],
+)  # fmt: skip
+def test_statistics_that_cannot_be_are_refused(part, change, tmp_path):
+    env = wandering(1)
+    model = small("gru", env, normalize_observations=True, normalize_rewards=True).learn(30)
+    document = model._document()
+    document[part] = document[part] | change
+    write_model(tmp_path / "model", document)
+    refused(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("settings", [{"embedding": 256}, {"actor_hidden": (1024,)}])
+def test_a_large_model_is_loaded_as_it_was_saved(settings, tmp_path):
+    model = small("vssm+kf", wandering(1), **settings).learn(30)
+    model.save(tmp_path / "model")
+    loaded = RecurrentSAC.load(tmp_path / "model", device="cpu")
+    for name, x in model.learner.state_dict().items():
+        assert x.equal(loaded.learner.state_dict()[name]), name
+
+
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("images", [(), ((3, 9, 8),)])
-def test_expected_shapes_are_those_of_a_learner(encoder, images):
+@pytest.mark.parametrize("average", [True, False])
+def test_expected_shapes_are_those_of_a_learner(encoder, images, average):
     sizes = Sizes(3, 2, False, images=images)
-    settings = AgentSettings(encoder=encoder, actor_hidden=(8,), critic_hidden=(8, 4), context=7)
+    settings = AgentSettings(
+        encoder=encoder, actor_hidden=(8,), critic_hidden=(8, 4), context=7, average_policy=average
+    )
     torch.manual_seed(5)
     expected = Expected(settings, sizes)
     drawn = torch.rand(1)

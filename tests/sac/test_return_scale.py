@@ -116,6 +116,14 @@ def test_replay_and_returns_keep_the_environment_s_own_rewards():
     assert scaled.return_scale.factor != 1.0
 
 
+def test_a_scale_of_other_streams_is_refused():
+    scale = ReturnScale(GAMMA)
+    scale.attach(2)
+    kept = scale.state_dict() | {"running": torch.zeros(3)}
+    with pytest.raises(ValueError, match="running: got returns of 3 streams, expected 2"):
+        scale.load_state_dict(kept)
+
+
 def test_the_scale_is_saved_with_the_model(tmp_path):
     model = small("gru", wandering(2), normalize_rewards=True).learn(60)
     model.save(tmp_path / "model")

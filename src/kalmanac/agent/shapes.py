@@ -27,6 +27,8 @@ class Expected:
             adam = (len(side_by_side(learnt)),)
         self.actor = _shapes(actor, "")
         parts = {"actor": actor, "critic": critic, "target": critic}
+        if settings.average_policy:
+            parts["averaged"] = actor
         self.learner: Shapes = {"log_alpha": (), "adam.steps": ()}
         self.learner |= {"adam.average": adam, "adam.square": adam}
         for name, part in parts.items():

@@ -52,7 +52,7 @@ def way_on(
 def same_but_for_the_end(data: Any, experiment: Experiment) -> bool:
     """Whether data describe this experiment, wherever they end.
 
-    Settings that came later have their defaults there.
+    Settings that came later have there what runs did before.
     """
     try:
         return Experiment.from_data(data | {"total_steps": experiment.total_steps}) == experiment

@@ -24,6 +24,7 @@ from kalmanac.runlog import (
     read_last_timing,
     read_provenance,
     read_summary,
+    refuse_links,
     series,
 )
 
@@ -144,6 +145,7 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
 
 def _read(path: Path, name: str) -> tuple[Run, bool]:
     """A run, and whether its metrics end in mid-line; ValueError for what is none."""
+    refuse_links(path)
     experiment = read_experiment(path)
     _expect_experiment(experiment)
     rows, cut = read_evaluations(path)

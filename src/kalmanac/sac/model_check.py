@@ -96,14 +96,16 @@ def check_learnt(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     counts = {name: document[name] for name in ("num_timesteps", "num_updates")}
     state = document["normaliser"]
     if state is not None:
-        counts["count"] = state["count"]
+        counts["normaliser.count"] = state["count"]
         for name in ("mean", "squares"):
             if not state[name].isfinite().all() or (state["squares"] < 0).any():
                 raise ValueError(f"{name}: got {state[name]}, expected finite numbers")
         if not 0 < state["clip"] < math.inf:
             raise ValueError(f"clip: got {state['clip']!r}, expected a positive number")
     if (scale := document.get("return_scale")) is not None:
-        counts["count"] = scale["count"]
+        counts["return_scale.count"] = scale["count"]
+        if scale["running"].dim() != 1:
+            raise ValueError(f"running: got {scale['running'].dim()} axes, expected one")
         for name in ("mean", "squares", "running"):
             if not torch.as_tensor(scale[name]).isfinite().all() or scale["squares"] < 0:
                 raise ValueError(f"{name}: got {scale[name]}, expected finite numbers")

@@ -79,4 +79,9 @@ class ReturnScale:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
-        self.running = state["running"].cpu().numpy().copy()
+        running = state["running"].cpu().numpy().copy()
+        if len(self.running) and len(running) != len(self.running):
+            raise ValueError(
+                f"running: got returns of {len(running)} streams, expected {len(self.running)}"
+            )
+        self.running = running

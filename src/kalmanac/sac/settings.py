@@ -32,7 +32,8 @@ class TrainingSettings:
             end. "auto" asks `env.metadata["bootstrap_truncated"]`; where that is silent, True.
         normalize_observations: observations are brought to zero mean and unit variance.
         normalize_rewards: updates see rewards divided by the standard deviation of discounted
-            returns: for tasks that pay far more, or far less, than 1 an episode.
+            returns: for tasks that pay far more, or far less, than 1 an episode. Statistics begin
+            with the training's own steps, not with a replay that is loaded.
         overlap: the updates that are due come after the choice of the next actions, so that a GPU
             learns while the environments step; the policy that acts is one vector step older.
         tf32: on a GPU, matrix products of updates round their factors to 11 bits; False keeps all
