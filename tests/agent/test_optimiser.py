@@ -57,6 +57,19 @@ def test_it_moves_as_torch_does(
 
 
 @pytest.mark.parametrize(("device", "fused"), FORMS)
+def test_neighboring_groups_are_followed_together(device: str, fused: bool) -> None:
+    mine = parameters(device)
+    trailing = side_by_side([x.detach().clone() for x in mine[:3]])
+    before = trailing.clone()
+    groups = {"a": mine[:2], "b": mine[2:3], "c": mine[3:]}
+    adam = Adam(groups, 0.01, Trailing(["a", "b"], trailing, 0.25))
+    adam._fused = fused
+    adam.step([torch.ones(shape, device=device) for shape in SHAPES], None, ("a",))
+    torch.testing.assert_close(trailing, 0.75 * before + 0.25 * adam.values[: len(trailing)])
+    assert not torch.equal(trailing, before)
+
+
+@pytest.mark.parametrize(("device", "fused"), FORMS)
 def test_it_goes_on_where_its_state_was_taken(device: str, fused: bool) -> None:
     adam, mine, _ = made(device, fused)
     gradients = [torch.ones(shape, device=device) for shape in SHAPES]
