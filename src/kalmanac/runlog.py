@@ -1,7 +1,8 @@
 """The run folder: the only place where training and reporting meet. This room owns its format.
 
     experiment.json     what was run: every setting, enough to run it again
-    experiment.hmac     who ran it: a signature over experiment.json's bytes (`kalmanac.disk`)
+    experiment.hmac     who ran it: a signature over experiment.json's bytes (`kalmanac.disk`), or
+                        two, of the old ones and the new, while these are replaced
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
@@ -226,9 +227,16 @@ class RunFolder:
         self.summarize(status="running")
         if read_experiment(self.path).get("total_steps") != self._experiment.get("total_steps"):
             # after the summary: no folder says that it has finished what it has not
-            self._write_json(EXPERIMENT, self._experiment)
-            sign_experiment(self.path, _json_bytes(self._experiment))
             self._forget_evaluations()
+            self._change_experiment()
+
+    def _change_experiment(self) -> None:
+        """Replace experiment.json; whenever the process is killed, what was signed still is."""
+        before, after = experiment_bytes(self.path), _json_bytes(self._experiment)
+        if is_signed(self.path, before):
+            sign_experiment(self.path, before, after)
+        self._write_json(EXPERIMENT, self._experiment)
+        sign_experiment(self.path, after)
 
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
         row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
@@ -375,22 +383,25 @@ def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, 
     return object_in(Path(path) / EXPERIMENT, content, "an experiment")
 
 
-def sign_experiment(path: str | os.PathLike[str], content: bytes) -> None:
+def sign_experiment(path: str | os.PathLike[str], *contents: bytes) -> None:
     """Leave this user's signature over the experiment's bytes, where there is a secret for it.
 
-    It says that this user wants to run what they name.
+    It says that this user wants to run what they name. While other bytes replace them, there are
+    two signatures, a line each.
     """
-    if (signature := sign(content)) is not None:
-        write_whole(Path(path) / SIGNATURE, f"{signature}\n".encode())
+    signatures = [signature for content in contents if (signature := sign(content)) is not None]
+    if signatures:
+        write_whole(Path(path) / SIGNATURE, "".join(f"{x}\n" for x in signatures).encode())
 
 
 def is_signed(path: str | os.PathLike[str], content: bytes) -> bool:
-    """Whether the folder has this user's signature over these bytes."""
+    """Whether one of the folder's signatures, two at most, is this user's over these bytes."""
     file = Path(path) / SIGNATURE
     if not file.is_file():
         return False
     with file.open("rb") as opened:
-        return signed(content, opened.read(256).decode("ascii", "replace").strip())
+        lines = opened.read(256).decode("ascii", "replace").splitlines()
+    return any(signed(content, line.strip()) for line in lines[:2])
 
 
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:

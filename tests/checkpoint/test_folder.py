@@ -52,6 +52,21 @@ def test_pieces_of_any_size_make_the_same_replay(cuts, capacity):
         assert_alike(first, second)
 
 
+def test_an_episode_that_was_forgotten_may_be_in_an_earlier_piece():
+    first, opened = fed(DISCRETE, None)
+    changes = Changes(first)
+    feed(first, opened, 30, 0)
+    first.close()
+    first.begin(np.arange(STREAMS), np.ones((STREAMS, 2)))
+    pieces = [changes.take()]
+    first.close()
+    pieces.append(changes.take())
+    assert (pieces[0]["stop"] > books(first)["head"].numpy()).all()
+    second = Replay(DISCRETE, STREAMS)
+    rebuild(second, books(first), pieces)
+    assert_alike(first, second)
+
+
 def test_a_piece_holds_what_is_new_only():
     replay, opened = fed(CONTINUOUS, None)
     changes = Changes(replay)

@@ -1,10 +1,13 @@
 """A replay in a file of its own: the same comes back, in any number of pieces, or one error."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from kalmanac.checkpoint import BadFileError, read_replay, replay_file, write_replay
+from kalmanac.checkpoint.document import digest_of, encode
 from kalmanac.replay import Replay, Sizes
 
 SIZES = Sizes(2, 3, True, privileged=1, observed=True, images=((1, 8, 8),), action_mask=True)
@@ -81,3 +84,131 @@ def test_episodes_that_lie_outside_of_their_streams_are_refused(tmp_path):
     write_replay(tmp_path / "r", replay, {})
     with pytest.raises(BadFileError, match=r"malformed.*hold other steps than its books"):
         read_replay(tmp_path / "r").restore(Replay(SIZES, 3))
+
+
+def rewritten(file, change):
+    """The file as somebody would write it who knows the format; `change` gets its documents."""
+    documents = list(replay_file._records(file))
+    for told in documents:
+        del told["previous"]
+    change(documents)
+    parts, digest = [replay_file._LINE], ""
+    for told in [*documents, {"last": True}]:
+        record = encode({"previous": digest} | told, replay_file.REPLAY)
+        digest = digest_of(record)
+        parts += [replay_file._LENGTH.pack(len(record)), record]
+    file.write_bytes(b"".join(parts))
+
+
+def told(name, value):
+    return lambda documents: documents[0].update({name: value})
+
+
+def booked(name, value, stream=...):
+    """Another number in a book, for one stream or for all."""
+    return lambda documents: documents[0]["books"][name].__setitem__(stream, value)
+
+
+def in_piece(name, value):
+    return lambda documents: documents[1]["piece"][name].__setitem__(..., value)
+
+
+def shifted(documents):
+    """As if 10¹² rows had come and gone before."""
+    for name in ("head", "tail"):
+        documents[0]["books"][name] += 10**12
+    documents[1]["piece"]["start"] += 10**12
+    documents[1]["piece"]["stop"] += 10**12
+    documents[1]["piece"]["entries"][1] += 10**12
+
+
+def without_rows(documents):
+    piece = documents[1]["piece"]
+    piece["start"][:] = piece["stop"]
+    piece["rows"] = {name: x[:0] for name, x in piece["rows"].items()}
+
+
+FALSE_BEFORE = {
+    "nothing": lambda documents: documents.clear(),
+    "many streams": told("streams", 3_000_000),
+    "endless streams": told("streams", math.inf),
+    "no streams": told("streams", 0),
+    "negative streams": told("streams", -1),
+    "true streams": told("streams", True),
+    "streams of a fraction": told("streams", 3.0),
+    "less capacity than streams": told("capacity", 2),
+    "capacities": told("capacity", torch.zeros(2)),
+    "endless capacity": told("capacity", math.inf),
+    "books of words": lambda documents: documents[0]["books"].update(head="000"),
+    "books of fractions": lambda documents: documents[0]["books"].update(head=torch.zeros(3)),
+    "a longer book": lambda documents: documents[0]["books"].update(open=torch.ones(4).bool()),
+    "a missing book": lambda documents: documents[0]["books"].pop("slot"),
+    "a tail before the beginning": booked("tail", -1),
+    "a tail after the head": booked("tail", 10**6),
+    "episodes without steps": booked("episodes", 2**40),
+    "fewer episodes than none": booked("episodes", -1),
+}
+FALSE_AFTER = {
+    "head": booked("head", 10**7),
+    "one head": booked("head", 10**7, 1),
+    "the largest head": booked("head", 2**63 - 1),
+    "all closed": booked("open", False),
+    "no slots": booked("slot", -1),
+    "a slot that is none": booked("slot", 10**7),
+    "a slot below": booked("slot", -2),
+    "a slot of another": booked("slot", 0),
+    "fewer held": booked("held", 1),
+    "one episode less": lambda documents: documents[0]["books"]["episodes"].sub_(1),
+    "stop": in_piece("stop", 10**6),
+    "the last stop": lambda documents: documents[1]["piece"]["stop"].put(-1, 10**6),
+    "the largest stop": in_piece("stop", 2**62),
+    "start": in_piece("start", -1),
+    "a later start": in_piece("start", 3),
+    "starts of words": lambda documents: documents[1]["piece"].update(start="000"),
+    "slots": in_piece("slots", 10**6),
+    "entries": in_piece("entries", 1),
+    "streams of entries": lambda documents: documents[1]["piece"]["entries"][0].fill(10**6),
+    "no rows": without_rows,
+    "no rewards": lambda documents: documents[1]["piece"]["rows"].pop("reward"),
+    "fewer rewards": lambda documents: documents[1]["piece"]["rows"].update(reward=torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("capacity", [None, 30])
+@pytest.mark.parametrize("name", FALSE_BEFORE)
+def test_a_file_that_contradicts_itself_is_refused_before_a_replay_is_made(
+    name, capacity, tmp_path
+):
+    write_replay(tmp_path / "r", filled(20, capacity), {})
+    rewritten(tmp_path / "r", FALSE_BEFORE[name])
+    with pytest.raises(BadFileError, match="which is malformed"):
+        read_replay(tmp_path / "r")
+
+
+@pytest.mark.parametrize("capacity", [None, 30])
+@pytest.mark.parametrize("name", FALSE_AFTER)
+def test_pieces_that_contradict_their_books_are_refused_and_make_no_room(name, capacity, tmp_path):
+    write_replay(tmp_path / "r", filled(20, capacity), {})
+    rewritten(tmp_path / "r", FALSE_AFTER[name])
+    again = Replay(SIZES, 3, capacity=capacity)
+    with pytest.raises(BadFileError, match="which is malformed"):
+        read_replay(tmp_path / "r").restore(again)
+    assert again._storage.rows <= 256
+
+
+def test_rows_may_have_left_a_bounded_replay_alone(tmp_path):
+    for capacity, name in ((None, "whole"), (30, "bounded")):
+        write_replay(tmp_path / name, filled(20, capacity), {})
+        rewritten(tmp_path / name, shifted)
+    with pytest.raises(BadFileError, match="than a capacity of None leaves"):
+        read_replay(tmp_path / "whole").restore(Replay(SIZES, 3))
+    again = Replay(SIZES, 3, capacity=30)
+    read_replay(tmp_path / "bounded").restore(again)
+    assert same(filled(20, 30), again)
+
+
+def test_a_file_that_is_written_again_unchanged_is_read(tmp_path):
+    write_replay(tmp_path / "r", filled(20), {})
+    before = (tmp_path / "r").read_bytes()
+    rewritten(tmp_path / "r", lambda documents: None)
+    assert (tmp_path / "r").read_bytes() == before

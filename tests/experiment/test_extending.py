@@ -1,14 +1,20 @@
 """A run that is given another end leaves the bytes of one that had it from the beginning."""
 
 import json
+import shutil
 
 import pytest
 
 from kalmanac import resume as verb
+from kalmanac import runlog
 from kalmanac.experiment import Experiment, resume, resume_together, run, run_together
+from kalmanac.experiment.failure import RunFailedError
 from kalmanac.runlog import (
+    SIGNATURE,
     checkpoint_file,
     checkpoint_steps,
+    experiment_bytes,
+    is_signed,
     read_experiment,
     read_metrics,
     read_summary,
@@ -126,6 +132,68 @@ def test_what_an_agent_did_after_its_training_goes_with_that_end(tmp_path):
         (left / name).write_text("")
     resume(folder, total_steps=120, events=False)
     assert [file.name for file in left.iterdir()] == ["mine.txt"]
+
+
+class KilledError(BaseException):
+    """Instead of a signal: nothing is written any more, whoever catches it."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A finished run of this user with an environment of a module, and what its agent did then."""
+    folder = tmp_path_factory.mktemp("own") / "drifting"
+    env = {"env": "tests.experiment.drifting:Drifting", "env_settings": {}, "evaluations": ("in",)}
+    run(TINY.changed(env), folder, events=False)
+    (folder / "evaluations").mkdir()
+    (folder / "evaluations" / "heatmap.json").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_whenever_it_is_killed_an_own_run_stays_ones_own(kept, own, tmp_path, monkeypatch):
+    folder, written, write = shutil.copytree(own, tmp_path / "run"), [], runlog.write_whole
+
+    def killed(path, content, **how):
+        if len(written) == kept:
+            raise KilledError
+        write(path, content, **how)
+        written.append(path.name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runlog, "write_whole", killed)
+        with pytest.raises((KilledError, RunFailedError)):
+            resume(folder, total_steps=120, events=False)
+    order = ["summary.json", "experiment.hmac", "experiment.json", "experiment.hmac"]
+    assert written[:4] == order[:kept]
+    changed = read_experiment(folder)["total_steps"] == 120
+    assert changed is (kept > 2)
+    assert not (changed and (folder / "evaluations" / "heatmap.json").exists())
+    assert resume(folder, total_steps=120, events=False).status == "finished"
+    assert not (folder / "evaluations" / "heatmap.json").exists()
+    assert is_signed(folder, experiment_bytes(folder))
+
+
+def test_a_signature_beside_ones_own_is_no_way_in(own, tmp_path):
+    folder = shutil.copytree(own, tmp_path / "run")
+    (signature,) = (folder / SIGNATURE).read_text().splitlines()
+    content = experiment_bytes(folder)
+    for lines, known in (
+        ([signature, "0" * 64], True), (["0" * 64, signature], True),
+        (["0" * 64, "0" * 64, signature], False), ([signature + signature], False),
+    ):  # fmt: skip
+        (folder / SIGNATURE).write_text("\n".join(lines))
+        assert is_signed(folder, content) is known
+        assert not is_signed(folder, content + b" ")
+
+
+def test_extending_signs_nothing_of_before_that_was_not_signed(own, tmp_path):
+    folder = shutil.copytree(own, tmp_path / "run")
+    before = experiment_bytes(folder)
+    experiment = Experiment.from_data(read_experiment(folder))
+    (folder / SIGNATURE).unlink()
+    resume(folder, total_steps=120, events=False, trust=[experiment])
+    assert is_signed(folder, experiment_bytes(folder))
+    assert not is_signed(folder, before)
 
 
 def test_a_checkpoint_that_is_not_to_be_kept_is_not(tmp_path):

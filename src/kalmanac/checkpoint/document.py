@@ -18,6 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+# what is raised where a document is not as its reader takes it to be
+MALFORMED = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 _ZEROS = "0" * 64
 
 
@@ -63,15 +67,17 @@ def decode(content: bytes, kind: Kind, source: str) -> dict[str, Any]:
         )
     try:
         document = _from_json(json.loads(told["document"]), load(content))
-    except (
-        SafetensorError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
-        ValueError,
-    ) as error:  # fmt: skip
-        words = " ".join(repr(error).split())[:200]
-        raise BadFileError(f"path: got {source}, which is malformed ({words})") from None
+    except (SafetensorError, *MALFORMED) as error:
+        raise malformed(source, error) from None
     if not isinstance(document, dict):
         raise BadFileError(f"path: got {source}, which is malformed (no mapping)")
     return document
+
+
+def malformed(source: str, error: Exception) -> BadFileError:
+    """The one error for a whole file whose content makes no sense: what was raised, in short."""
+    words = " ".join(repr(error).split())[:200]
+    return BadFileError(f"path: got {source}, which is malformed ({words})")
 
 
 def digest_of(content: bytes) -> str:

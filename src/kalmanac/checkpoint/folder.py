@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from kalmanac.checkpoint.document import BadFileError, Kind, decode, encode
+from kalmanac.checkpoint.document import MALFORMED, BadFileError, Kind, decode, encode, malformed
 from kalmanac.checkpoint.segments import Chain, Segments
 from kalmanac.disk import cut, make_folder, refuse_link, write_whole
 from kalmanac.replay import Changes, Replay, books, rebuild
@@ -76,8 +76,8 @@ class CheckpointFolder:
             if found["step"] != step or isinstance(found["step"], bool):
                 raise ValueError(f"step {found['step']!r}")
             return Checkpoint(step, dict(found["run"]), chain, dict(found["books"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadFileError(f"path: got {file}, which is malformed ({error!r})") from None
+        except MALFORMED as error:
+            raise malformed(str(file), error) from None
 
     def check(self, checkpoint: Checkpoint) -> None:
         """BadFileError unless all of its replay is there, unchanged."""

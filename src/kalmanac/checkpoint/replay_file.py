@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from kalmanac.checkpoint.document import BadFileError, Kind, decode, digest_of, encode
+from kalmanac.checkpoint.document import (
+    MALFORMED,
+    BadFileError,
+    Kind,
+    decode,
+    digest_of,
+    encode,
+    malformed,
+)
 from kalmanac.disk import write_whole
-from kalmanac.replay import Replay, books, pieces, rebuild
+from kalmanac.replay import Books, Replay, books, expect_books, least_bytes, pieces, rebuild
 
 REPLAY = Kind("kalmanac-replay-file", 1, "`save_replay_buffer`")
 PIECE = 8 * 2**20  # bytes of a piece, about
@@ -29,18 +35,20 @@ class KeptReplay(NamedTuple):
     about: dict[str, Any]  # what its owner gave
     streams: int
     capacity: int | None
-    books: dict[str, Tensor]
+    books: Books
 
     def restore(self, replay: Replay) -> None:
         """Fill an empty replay of the same sizes, streams and capacity; BadFileError if damaged."""
         records = _records(self.file)
-        next(records)  # what is known already
+        next(records, None)  # what is known already
         try:
+            if least_bytes(replay, self.books) > self.file.stat().st_size:
+                raise ValueError("books of more rows than the file has room for")
             rebuild(replay, self.books, (record["piece"] for record in records))
         except BadFileError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise _malformed(self.file, error) from error
+        except MALFORMED as error:
+            raise malformed(str(self.file), error) from error
 
 
 def write_replay(file: Path, replay: Replay, about: dict[str, Any]) -> None:
@@ -50,12 +58,17 @@ def write_replay(file: Path, replay: Replay, about: dict[str, Any]) -> None:
 
 def read_replay(file: Path) -> KeptReplay:
     """A replay's file, as far as it can be told before its pieces; BadFileError if it is none."""
-    first = next(_records(file))
+    first = next(_records(file), None)
     try:
-        told = (dict(first["about"]), int(first["streams"]), first["capacity"])
-        return KeptReplay(file, *told, dict(first["books"]))
-    except (LookupError, TypeError, ValueError) as error:
-        raise _malformed(file, error) from None
+        if first is None:
+            raise ValueError("nothing but an end")
+        kept = KeptReplay(
+            file, dict(first["about"]), first["streams"], first["capacity"], dict(first["books"])
+        )
+        expect_books(kept.books, kept.streams, kept.capacity)
+    except MALFORMED as error:
+        raise malformed(str(file), error) from None
+    return kept
 
 
 def _content(replay: Replay, about: dict[str, Any]) -> Iterator[bytes]:
@@ -96,7 +109,3 @@ def _records(file: Path) -> Iterator[dict[str, Any]]:
                 return
             yield found
     raise BadFileError(f"path: got {file}, which is damaged: its records are cut or not its own")
-
-
-def _malformed(file: Path, error: Exception) -> BadFileError:
-    return BadFileError(f"path: got {file}, which is malformed ({error!r})")

@@ -1,13 +1,15 @@
 """Replay: steps go in, right-padded batches of sub-trajectories come out."""
 
 from kalmanac.replay.batch import Batch, Sizes
-from kalmanac.replay.changes import Changes, Piece, books, pieces, rebuild
+from kalmanac.replay.books import Books, Piece, books, expect_books, least_bytes
+from kalmanac.replay.changes import Changes, pieces, rebuild
 from kalmanac.replay.drawing import RULES, Windows
 from kalmanac.replay.replay import Replay, bytes_needed
 
 __all__ = [
     "RULES",
     "Batch",
+    "Books",
     "Changes",
     "Piece",
     "Replay",
@@ -15,6 +17,8 @@ __all__ = [
     "Windows",
     "books",
     "bytes_needed",
+    "expect_books",
+    "least_bytes",
     "pieces",
     "rebuild",
 ]

@@ -6,19 +6,15 @@ earlier ones; what has left the replay meanwhile is left out.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from kalmanac.replay.episodes import FIRST, LENGTH, STREAM
+from kalmanac.replay.books import Books, Piece, agree, expect_books, expect_piece, expect_room
 from kalmanac.replay.incoming import Indices
 from kalmanac.replay.replay import Replay
 from kalmanac.replay.storage import row_bytes
-
-Piece = dict[str, Any]
 
 
 class Changes:
@@ -73,24 +69,20 @@ def _piece(replay: Replay, start: Indices, stop: Indices, slots: Indices) -> Pie
     }
 
 
-def books(replay: Replay) -> dict[str, Tensor]:
-    """The replay's state beside rows and table: some numbers for each stream."""
-    state = replay._episodes.state(with_table=False)
-    return state | {"episodes": torch.tensor(replay.episodes)}
-
-
-def rebuild(replay: Replay, state: dict[str, Tensor], pieces: Iterable[Piece]) -> None:
-    """Make an empty replay the one whose `books` and pieces these are."""
-    held = dict(state)
-    count = int(held.pop("episodes"))
-    head, tail = held["head"].numpy(), held["tail"].numpy()
-    if head.shape != (replay.streams,):
-        raise ValueError(f"replay: got {head.size} streams, expected {replay.streams}")
+def rebuild(replay: Replay, state: Books, pieces: Iterable[Piece]) -> None:
+    """Make an empty replay the one whose `books` and pieces these are; ValueError for others."""
+    expect_books(state, replay.streams, replay.capacity)
+    expect_room(replay, state)
+    head, tail = state["head"].numpy(), state["tail"].numpy()
+    count, reached = int(state["episodes"]), tail.copy()
     table = np.zeros((3, count), np.int64)
     episodes, storage = replay._episodes, replay._storage
+    held = {name: book for name, book in state.items() if name != "episodes"}
     episodes.load(storage.rows, held | {"table": torch.from_numpy(table[:, :0])})
     replay._make_rows(np.arange(replay.streams))
     for piece in pieces:
+        expect_piece(piece, replay, head, reached)
+        reached = np.maximum(reached, piece["stop"])
         streams, positions = _places(piece["start"], piece["stop"])
         kept = np.flatnonzero((positions >= tail[streams]) & (positions < head[streams]))
         at = storage.index(streams[kept], positions[kept])
@@ -99,10 +91,7 @@ def rebuild(replay: Replay, state: dict[str, Tensor], pieces: Iterable[Piece]) -
             storage.write(at, **{name: rows.index_select(0, which).to(replay.device)})
         known = piece["slots"] < count
         table[:, piece["slots"][known]] = piece["entries"][:, known]
-    lengths = np.bincount(table[STREAM], weights=table[LENGTH], minlength=replay.streams)
-    first, last = table[FIRST], table[FIRST] + table[LENGTH]
-    inside = (first >= tail[table[STREAM]]) & (last < head[table[STREAM]]) & (last > first)
-    if not (inside.all() and np.array_equal(lengths, held["held"].numpy())):
+    if not ((reached >= head).all() and agree(state, table)):
         raise ValueError("replay: got pieces that hold other steps than its books, expected theirs")
     episodes.load(storage.rows, held | {"table": torch.from_numpy(table)})
 

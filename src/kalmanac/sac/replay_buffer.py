@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kalmanac.checkpoint import BadFileError, KeptReplay, read_replay, write_replay
+from kalmanac.checkpoint import MALFORMED, KeptReplay, malformed, read_replay, write_replay
 from kalmanac.replay import Replay
 from kalmanac.sac.problem import Problem
 
@@ -44,8 +44,8 @@ def _require_same(kept: KeptReplay, problem: Problem) -> None:
     """Refuse what another environment has left; what a problem consists of is compared by name."""
     try:
         came = Problem.from_json(kept.about["spaces"])
-    except (LookupError, TypeError, ValueError) as error:
-        raise BadFileError(f"path: got {kept.file}, which is malformed ({error!r})") from None
+    except MALFORMED as error:
+        raise malformed(str(kept.file), error) from None
     named: dict[str, tuple[Any, Any]] = {
         name: (getattr(came, name), getattr(problem, name))
         for name in ("observation_space", "action_space", "privileged_space")
