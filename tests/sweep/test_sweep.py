@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kalmanac.disk import FolderLock
-from kalmanac.runlog import LOCK, read_summary, read_timing
+from kalmanac.runlog import LOCK, MODELS, read_summary, read_timing
 from kalmanac.sweep.record import Record
 from kalmanac.sweep.status import states
 from tests.experiment.tiny import TINY
@@ -196,5 +196,8 @@ def test_a_sweep_that_is_killed_twenty_times_ends_the_same(tmp_path):
     ends = [two_runs(root, halt) for root in (calm, stopped)]
     assert all(one.done for end in ends for one in end)
     assert metrics(ends[0]) == metrics(ends[1])
+    for one, other in zip(*ends, strict=True):
+        for model in MODELS.values():
+            assert (one.folder / model).read_bytes() == (other.folder / model).read_bytes()
     resumed = [len(read_summary(one.folder)["resumed"]) for one in ends[1]]
     assert min(resumed) > 5, "they were stopped on their way"
