@@ -21,6 +21,7 @@ def play(env, steps, seed=0):
 
 
 @pytest.mark.filterwarnings("ignore:.*a symmetric and normalized space")  # we map any bounds
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is
 @pytest.mark.parametrize("name", ROWS)
 def test_gymnasium_accepts_it(name):
     check_env(ENVS[name].single(), skip_render_check=True)

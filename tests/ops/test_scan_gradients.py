@@ -110,6 +110,8 @@ def test_linear_gradcheck(target, varying, dtype):
     assert torch.autograd.gradcheck(scan, inputs)
 
 
+# Triton's interpreter also computes masked lanes, in which any bits may lie.
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @every_target
 def test_half_precision_signals_with_float32_parameters(target, dtype):
