@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("compiled_only")
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_quick_run_writes_times_ratios_and_facts(bench, tmp_path, capsys):
     out = tmp_path / "scan.json"
     assert (

@@ -168,7 +168,7 @@ def stop_in(number):
     return {"stop": lambda: len(begun) >= number, "evaluating": evaluating}
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_in_an_evaluation_ends_the_same(number, tmp_path):
     """The third evaluation comes after the last step."""
     folder, truth = tmp_path / "run", tmp_path / "truth"

@@ -77,7 +77,7 @@ def truth(tmp_path_factory):
     return whole
 
 
-QUICK = ("discrete", "gru", "bounded", "overlap")
+QUICK = ("discrete", "gru")
 
 
 @pytest.mark.parametrize(

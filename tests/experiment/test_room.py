@@ -46,7 +46,7 @@ def proposed(error, flag):
 
 
 @pytest.mark.parametrize("experiment", [LONG, PIXELS], ids=["numbers", "pixels"])
-@pytest.mark.parametrize("runs", [1, 5])
+@pytest.mark.parametrize("runs", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_what_is_proposed_fits_and_a_little_more_does_not(experiment, runs):
     agent = learner(experiment)
     need = needed(experiment, agent)

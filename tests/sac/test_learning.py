@@ -64,9 +64,10 @@ TASKS = {
 }  # fmt: skip
 
 
-def encoders(*, with_memory: bool) -> list[str]:
-    """The rows of the table."""
-    return [name for name in ENCODERS if not (with_memory and name == "memoryless")]
+def encoders(*quick: str, with_memory: bool) -> list[Any]:
+    """The rows of the table; all but `quick` ones are slow tests: together they take minutes."""
+    names = [name for name in ENCODERS if not (with_memory and name == "memoryless")]
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
 @cache
@@ -85,12 +86,12 @@ def learned(name: str, encoder: str) -> float:
     return evaluate_policy(model, test, 96, seed=1).mean_reward
 
 
-@pytest.mark.parametrize("encoder", encoders(with_memory=False))
+@pytest.mark.parametrize("encoder", encoders("vssm+kf", "gru", "memoryless", with_memory=False))
 def test_identity(encoder):
     assert learned("identity", encoder) >= 0.95 * TASKS["identity"].reference.memory
 
 
-@pytest.mark.parametrize("encoder", encoders(with_memory=True))
+@pytest.mark.parametrize("encoder", encoders("vssm+kf", "gru", with_memory=True))
 def test_repeat_first_needs_memory(encoder):
     reference = TASKS["repeat first"].reference
     forgetful = learned("repeat first", "memoryless")
@@ -99,16 +100,7 @@ def test_repeat_first_needs_memory(encoder):
     assert learned("repeat first", encoder) > forgetful + margin
 
 
-LONG = ("mamba", "gru", "transformer")  # ten seconds and more
-
-
-@pytest.mark.parametrize(
-    "encoder",
-    [
-        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
-        for name in encoders(with_memory=True)
-    ],
-)
+@pytest.mark.parametrize("encoder", encoders("vssm+kf", "vssm", with_memory=True))
 def test_noisy_integrator_needs_memory(encoder):
     reference = TASKS["noisy integrator"].reference
     forgetful = learned("noisy integrator", "memoryless")
