@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kalmanac.agent import AgentSettings, Learner, losses
+from kalmanac.agent import AgentSettings, Learner
+from kalmanac.ops.sac_losses import OBJECTIVES
 from kalmanac.replay import Sizes
 from tests.agent.cases import (
     CONTINUOUS,
@@ -110,7 +111,7 @@ def test_a_state_from_before_averages_begins_one() -> None:
 def test_the_objective_goes_with_the_actions(
     sizes: Sizes, settings: dict[str, Any], expected: str
 ) -> None:
-    assert learner(sizes, **settings).objective == losses.OBJECTIVES[expected]
+    assert learner(sizes, **settings).rules.objective == OBJECTIVES[expected]
 
 
 def test_an_objective_of_discrete_actions_is_refused_for_others() -> None:
@@ -376,8 +377,8 @@ def same(one: Learner, other: Learner) -> None:
 WIDEN = "network.encoder.blocks.0.widen.weight"
 FAULTS = """
 import resource, torch
-from kalmanac.agent.learner import keep_freed_memory
-keep_freed_memory()
+from kalmanac.ops.device import keep_freed_memory
+keep_freed_memory(torch.device("cpu"))
 def work():
     return [torch.ones(2**21) for _ in range(3)]  # 3 · 2048 pages
 work()

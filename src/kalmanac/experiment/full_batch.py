@@ -4,6 +4,7 @@ import torch
 
 from kalmanac.experiment.building import horizon
 from kalmanac.experiment.description import Experiment
+from kalmanac.ops.dispatch import packs_rows
 from kalmanac.replay import Batch, Sizes
 
 
@@ -26,7 +27,7 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         terminated=~valid,
         valid=valid,
         lengths=torch.full((rows,), steps + 1, device=device),
-        reset=first if device.type == "cpu" else None,  # as packed rows have it
+        reset=first if packs_rows(device) else None,  # as packed rows have it
         privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
         observed=torch.ones_like(first) if sizes.observed else None,
         pixels=zeros(steps + 1, sizes.pixels).to(torch.uint8) if sizes.images else None,

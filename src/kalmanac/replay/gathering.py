@@ -1,27 +1,22 @@
-"""Read the places of a layout: one index operation a field, or on a GPU one for most of them."""
-
-from typing import NamedTuple
+"""Read the places of a layout."""
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from kalmanac.ops import gpu
-from kalmanac.ops.late import late
+from kalmanac.ops.windows import Windows, read_windows
 from kalmanac.replay.batch import Batch
-from kalmanac.replay.drawing import Windows
 from kalmanac.replay.layout import Layout
 from kalmanac.replay.storage import Storage
-
-_read_windows = late("kalmanac.ops.gpu.window_kernels", "read_windows")
 
 
 def gather(
     layout: Layout, windows: Windows, storage: Storage, *, true_previous_action: bool
 ) -> Batch:
     """The batch of a layout. Padded places read the zero row, so all pads are zero."""
-    fused = storage.device.type == "cuda" and gpu.INSTALLED and layout.reset is None
-    steps = (_read_fused if fused else _read)(layout, storage)
+    codes = storage.codes if storage.sizes.discrete else None
+    steps = read_windows(
+        storage.fields, layout.token, layout.step, codes, several_a_row=layout.reset is not None
+    )
     previous = steps.previous_action
     if true_previous_action:
         led_here = storage.read_actions(_row_before(windows, storage))
@@ -37,36 +32,6 @@ def gather(
         pixels=storage.read("pixels", layout.token) if sizes.images else None,
         action_mask=storage.read("action_mask", layout.token) if sizes.action_mask else None,
     )
-
-
-class Steps(NamedTuple):
-    """What every batch has."""
-
-    observation: Tensor
-    previous_action: Tensor
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-
-
-def _read(layout: Layout, storage: Storage) -> Steps:
-    action = storage.read_actions(layout.step)
-    # The action before a token is the one after its left neighbour, and nothing follows the last
-    # token of a window: the first token of the next one sees zero.
-    return Steps(
-        observation=storage.read("observation", layout.token),
-        previous_action=pad(action, (0, 0, 1, 0)),
-        action=action,
-        reward=storage.read("reward", layout.step),
-        terminated=storage.read("terminated", layout.step),
-    )
-
-
-def _read_fused(layout: Layout, storage: Storage) -> Steps:
-    """The same, one window a row."""
-    sizes = storage.sizes
-    found = _read_windows(storage.fields, layout.token, layout.step, sizes.action, sizes.discrete)
-    return Steps(*found)
 
 
 def _row_before(windows: Windows, storage: Storage) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kalmanac.ops.windows import read_rows
 from kalmanac.replay.batch import Sizes
 from kalmanac.replay.incoming import Indices
 
@@ -42,15 +43,12 @@ class Storage:
 
     def read(self, name: str, at: Tensor) -> Tensor:
         """A field at rows `at` of any shape, in that shape."""
-        field = self.fields[name]
-        return field.index_select(0, at.reshape(-1)).view(*at.shape, *field.shape[1:])
+        return read_rows(self.fields[name], at)
 
     def read_actions(self, at: Tensor) -> Tensor:
         """Actions as vectors (…, A)."""
         found = self.read("action", at)
-        if not self.sizes.discrete:
-            return found
-        return self.codes.index_select(0, found.reshape(-1)).view(*at.shape, self.sizes.action)
+        return read_rows(self.codes, found) if self.sizes.discrete else found
 
     def grow(self, rows: int, heads: Indices) -> None:
         """More rows for each stream. `heads` (streams,): the position after each stream's last."""

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kalmanac.ops.transfer import sent
 from kalmanac.replay import Batch
-from kalmanac.replay.sending import sent
 
 EPSILON = 1e-8  # added to the variance: a feature that never changes stays 0
 
