@@ -96,7 +96,7 @@ def test_runs_are_listed(before, capsys):
     said = capsys.readouterr()
     assert said.err == ""
     lines = said.out.splitlines()
-    statuses = dict.fromkeys(FINISHED, ["finished", "128", "100%"])
+    statuses = {name: ["finished", "128", "100%"] for name in FINISHED}
     for name, told in (statuses | {"interrupted": ["interrupted", "80", "62%"]}).items():
         (words,) = [line.split() for line in lines if name in line.split()[:1]]
         assert words[1:4] == told
