@@ -14,6 +14,8 @@ LOWER_ENTROPY = {"MineSweeperEasy": 0.35}  # share of log A; the usual one diver
 # A choice: with 1 the entropy of its few steps outweighs returns within ±1 in the beginning. Tasks
 # of 50 steps and more learn later with less than 1.
 LOWER_TEMPERATURE = {"MineSweeperEasy": 0.1}
+# A choice: 0.54 instead of 0.43 after 400,000 steps, means of three seeds.
+LONGER_MEMORY = {"MineSweeperEasy": (0.9, 0.999)}
 
 
 def paper(agent: str = "vssm+kf", *, task: str = "RepeatPreviousEasy", seed: int = 0) -> Experiment:
@@ -25,6 +27,7 @@ def paper(agent: str = "vssm+kf", *, task: str = "RepeatPreviousEasy", seed: int
         env=f"popgym/{task}",
         total_steps=1_000_000,
         seed=seed,
+        adam_betas=LONGER_MEMORY.get(task, (0.9, 0.99)),
         actor_hidden=(256, 256),
         critic_hidden=(256, 256),
         target_entropy_scale=LOWER_ENTROPY.get(task, 0.7),
