@@ -94,7 +94,7 @@ ENVS: dict[str, EnvironmentSpec] = {
             name=f"popgym/{task}",
             summary=f"POPGym's {task} (paper, section 5.3)",
             single=partial(POPGym, task),
-            settings={"truth": True, "copy": True},
+            settings={"truth": True},
             horizon=steps,
             noise=f"own: {popgym.NOISE[task]}" if task in popgym.NOISE else "",
             extra="popgym",
@@ -189,8 +189,6 @@ def make_vector(
                 f"{setting}: environment {name!r} has no such setting, "
                 f"expected {', '.join(known) or 'none'}"
             )
-    if known is not None and "copy" in known:
-        settings.setdefault("copy", False)  # a vector copies what its environments hand out
     at_once = side_by_side(spec, num_envs, workers, corruption)
     if spec.make is not None and not corruption:
         env = spec.make(num_envs, **settings)
