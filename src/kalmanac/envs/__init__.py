@@ -6,10 +6,8 @@ Importing this package registers "kalmanac/BestArm-v0" with Gymnasium. No torch 
 
 import gymnasium
 
-from kalmanac.envs.bayes import Ceiling, bayes_threshold, posterior, threshold_policy
-from kalmanac.envs.best_arm import BestArm
-from kalmanac.envs.best_arm_rules import ABOVE, ASK, BELOW
-from kalmanac.envs.best_arm_vector import BestArmVector
+from kalmanac.envs.bayes import Ceiling, bayes_threshold, threshold_policy
+from kalmanac.envs.best_arm import ABOVE, ASK, BELOW, BestArm, BestArmVector, posterior
 from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.extras import MissingExtraError
@@ -72,5 +70,5 @@ __all__ = [
 gymnasium.register(
     "kalmanac/BestArm-v0",
     entry_point="kalmanac.envs.best_arm:BestArm",
-    vector_entry_point="kalmanac.envs.best_arm_vector:BestArmVector",
+    vector_entry_point="kalmanac.envs.best_arm:BestArmVector",
 )

@@ -18,8 +18,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from kalmanac.envs import dmc, novel, popgym
-from kalmanac.envs.best_arm import BestArm
-from kalmanac.envs.best_arm_vector import BestArmVector
+from kalmanac.envs.best_arm import BestArm, BestArmVector
 from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym

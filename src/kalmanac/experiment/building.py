@@ -10,8 +10,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
-from kalmanac.envs.best_arm_rules import Rules
-from kalmanac.envs.best_arm_vector import BestArmVector
+from kalmanac.envs.best_arm import BestArmVector, Rules
 from kalmanac.envs.corruption import Corruption
 from kalmanac.envs.raised import words
 from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
