@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.envs import BestArm
-from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.wrappers import PrivilegedObservation
 
 
 class Table:

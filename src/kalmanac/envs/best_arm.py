@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from kalmanac.envs.generators import check_state, generator
+from kalmanac.envs.checkpointable import check_state, generator
 
 ASK, ABOVE, BELOW = 0, 1, 2
 

@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from kalmanac.envs.checkpointable import check_state
 from kalmanac.envs.extras import load
-from kalmanac.envs.generators import check_state
 
 Floats = NDArray[np.float32]
 

@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
 
-from kalmanac.envs.generators import check_state
-from kalmanac.envs.hiding import HiddenNumbers
-from kalmanac.envs.wrapping import ObservationAsPrivileged
+from kalmanac.envs.checkpointable import check_state
+from kalmanac.envs.sensors import HiddenNumbers
+from kalmanac.envs.wrappers import ObservationAsPrivileged
 
 
 class Task(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from kalmanac.envs.checkpointable import check_names, generator
 from kalmanac.envs.extras import load
-from kalmanac.envs.generators import check_names, generator
 
 Floats = NDArray[np.float32]
 

@@ -7,9 +7,13 @@ said once, with the environment's number and its seed, and ends all of them.
 
 import inspect
 import multiprocessing
+import re
 import signal
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,13 +21,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
-from kalmanac.envs.generators import check_names
-from kalmanac.envs.raised import words_of_a_process
-from kalmanac.envs.resuming import Leavable
-from kalmanac.envs.spaces import privileged_space
+from kalmanac.envs.checkpointable import check_names
+from kalmanac.envs.codecs import privileged_space
+from kalmanac.envs.wrappers import Checkpointable
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
 TIMEOUT = 120.0  # seconds; a beginning episode may take its time on a busy machine
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), _OURS})
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')  # in a traceback's text
 
 
 class WorkerError(RuntimeError):
@@ -213,4 +219,26 @@ class _InWorker:
             # trains: it leaves a checkpoint, and needs the environments' states for it.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return Leavable(self.make())
+        return Checkpointable(self.make())
+
+
+def words(error: BaseException) -> str:
+    """Kind, message, file and line of what was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return _words(error, [(frame.filename, frame.lineno or 0) for frame in frames])
+
+
+def words_of_a_process(error: BaseException, trace: str) -> str:
+    """The same for what came as text from another process, with its traceback."""
+    return _words(error, [(file, int(line)) for file, line in _PLACE.findall(trace)])
+
+
+def _words(error: BaseException, places: Sequence[tuple[str, int]]) -> str:
+    told = " ".join(str(error).split())
+    told = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    # the environment's own line, not that of a library which it called
+    own = [place for place in places if not place[0].startswith((*_LIBRARIES, "<"))]
+    if not places:
+        return told
+    file, line = (own or places)[-1]
+    return f"{told} ({file}, line {line})"

@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from kalmanac.agent.settings import ActorObjective, AgentSettings
 from kalmanac.agent_names import ORACLE, agent_of, agent_settings
 from kalmanac.encoders import ENCODERS, encoder_settings
-from kalmanac.envs.corruption import Corruption
+from kalmanac.envs.sensors import Corruption
 from kalmanac.older_runs import EARLIER
 from kalmanac.sac.settings import Drawing, TrainingSettings
 

@@ -1,12 +1,14 @@
 """The table of environments: name → how to make it. A new environment is its file and one row here.
 
-Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME".
+Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME". Whose
+code a name stands for can be asked without importing any of it.
 """
 
 import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,15 +21,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from kalmanac.envs import dmc, novel, popgym
 from kalmanac.envs.best_arm import BestArm, BestArmVector
-from kalmanac.envs.corruption import Corruption, corrupted
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym
-from kalmanac.envs.privileged import PrivilegedObservation
-from kalmanac.envs.raised import words
+from kalmanac.envs.sensors import Corruption, corrupted
 from kalmanac.envs.track import Track
-from kalmanac.envs.workers import TIMEOUT, Workers
+from kalmanac.envs.workers import TIMEOUT, Workers, words
+from kalmanac.envs.wrappers import PrivilegedObservation
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+KNOWN = ("gymnasium", "kalmanac")  # packages
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,26 @@ def environment(name: str) -> EnvironmentSpec:
     )
 
 
+def foreign_code(name: str) -> str | None:
+    """What would be imported and called to make environment `name`, in words; None: nobody else's.
+
+    Names of the table are this package's code, and registered ids are whose entry point they have:
+    Gymnasium's own and this package's are known. One that nobody has registered is no code at all.
+    """
+    if name in ENVS:
+        return None
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        return f"import {module!r} and use {attribute!r} of it"
+    spec = gymnasium.registry.get(name)
+    if spec is None:
+        return None
+    points = (spec.entry_point, spec.vector_entry_point)
+    places = [p if isinstance(p, str) else p.__module__ for p in points if p is not None]
+    foreign = [place for place in places if re.split("[.:]", place)[0] not in KNOWN]
+    return f"use {' and '.join(map(repr, foreign))}" if foreign else None
+
+
 def _families() -> list[str]:
     """The names of the table; of those with a slash, what stands before it."""
     return list(dict.fromkeys(f"{n.split('/')[0]}/…" if "/" in n else n for n in ENVS))
@@ -188,7 +210,7 @@ def make_vector(
                 f"{setting}: environment {name!r} has no such setting, "
                 f"expected {', '.join(known) or 'none'}"
             )
-    at_once = side_by_side(spec, num_envs, workers, corruption)
+    at_once = worker_count(spec, num_envs, workers, corruption)
     if spec.make is not None and not corruption:
         env = spec.make(num_envs, **settings)
         if not isinstance(env, VectorEnv):
@@ -213,11 +235,11 @@ def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> Any:
     return corrupted(env, corruption)
 
 
-def side_by_side(
+def worker_count(
     spec: EnvironmentSpec, num_envs: int, workers: int | Literal["auto"],
     corruption: Corruption | None = None,
 ) -> int:  # fmt: skip
-    """How many environments step side by side in processes of their own; 0: in this process."""
+    """How many environments step at once in processes of their own; 0: in this process."""
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         return min(cores or 1, num_envs) if spec.heavy and (cores or 1) > 1 < num_envs else 0
