@@ -51,7 +51,7 @@ def bayes_threshold(
     horizon: int = 1000, win: float = 10.0, loss: float = -10.0, episodes: int = 20_000,
     seed: int = 0, thresholds: ArrayLike | None = None, decide_at_horizon: bool = False,
 ) -> Ceiling:  # fmt: skip
-    """Simulate `threshold_policy` with known σ on the same episodes for every threshold; the best.
+    """Find the best threshold: `threshold_policy` with known σ plays the same episodes with each.
 
     It is the best *fixed threshold*, not the best policy: at cost 0 one that asks until its last
     step and decides there wins more often (`decide_at_horizon=True` with a high threshold).
@@ -78,7 +78,7 @@ def bayes_threshold(
 def _simulate(
     rules: Rules, grid: Floats, episodes: int, rng: np.random.Generator, decide_at_horizon: bool
 ) -> Floats:
-    """Sums of return, length and wins over `episodes` episodes for each threshold, (3, K)."""
+    """Sum up return, length and wins over `episodes` episodes for each threshold, (3, K)."""
     bounds = rules.bounds(())
     mu = rng.uniform(*bounds["mu"], size=(episodes, 1))
     sigma = rng.uniform(*bounds["sigma"], size=(episodes, 1))
@@ -98,12 +98,12 @@ def _simulate(
 
 
 def adversarial_settings() -> dict[str, Any]:
-    """The bandit of the episode, as settings of the environment."""
+    """Give the bandit of the adversarial episode as settings of the environment."""
     return {"mu": (MU, MU), "sigma": (SIGMA, SIGMA)}
 
 
 def adversarial_seed(settings: Mapping[str, Any], start: int = 0) -> int:
-    """The first seed, counting from `start`, whose first two samples mislead.
+    """Find the first seed, counting from `start`, whose first two samples mislead.
 
     It depends on no agent: all of them can be shown the same episode.
     """

@@ -31,7 +31,7 @@ Observations = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Rules:
-    """What an episode is drawn from and what it pays.
+    """The rules say what an episode is drawn from and what it pays.
 
     `mu` and `sigma` are intervals (low, high) of uniform distributions; low = high fixes the value.
     In a vectorised environment each bound may also be an array with one value for each bandit.
@@ -57,7 +57,7 @@ class Rules:
             raise ValueError(f"horizon: got {self.horizon!r}, expected an integer of at least 1")
 
     def bounds(self, shape: tuple[int, ...]) -> dict[str, tuple[Floats, Floats]]:
-        """The intervals of "mu" and "sigma", each bound an array of this shape."""
+        """Return the intervals of "mu" and "sigma", each bound an array of this shape."""
         return {
             "mu": _interval("mu", self.mu, shape, -np.inf),
             "sigma": _interval("sigma", self.sigma, shape, 0.0),
@@ -75,7 +75,7 @@ class Bandits(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What an action leads to in each of n bandits."""
+    """An outcome is what an action leads to in each of n bandits."""
 
     ended: Any  # (n,) bool: a decision, or a question in the last step
     won: Any  # (n,) bool
@@ -127,7 +127,7 @@ def posterior(
     total: ArrayLike, count: ArrayLike, sigma: ArrayLike, *,
     prior_variance: float = PRIOR_VARIANCE,
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """Mean and standard deviation of μ after `count` samples of N(μ, σ²) that add up to `total`.
+    """Infer mean and std of μ from `count` samples of N(μ, σ²) that add up to `total`.
 
     Conjugate normal with known σ and prior N(0, v): mean = v·total / (σ² + count·v) and
     variance = v·σ² / (σ² + count·v). Without noise one sample tells μ exactly. This is what the
@@ -179,7 +179,7 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Replace all bandits; the first samples."""
+        """Replace all bandits and return their first samples."""
         values = _fixed(options, (self.num_envs,))
         super().reset(seed=seed)
         self._begin(np.ones(self.num_envs, np.bool_), values)
@@ -208,7 +208,7 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         return found
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on: plain arrays, and the generator's state as plain data."""
+        """Return all that the future depends on, as arrays and plain data."""
         state = {name: x.copy() for name, x in self._bandits._asdict().items()}
         state["count"] = state["count"].astype(np.int64)
         return {**state, "generator": self.np_random.bit_generator.state}
@@ -257,14 +257,14 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         return self._bandits.sample.astype(np.float32)[:, None]
 
     def _beliefs(self) -> Observations:
-        """The posterior mean and standard deviation of each bandit's mean, (num_envs, 2)."""
+        """Compute the posterior mean and standard deviation of each μ, (num_envs, 2)."""
         belief = np.empty((self.num_envs, 2), np.float32)
         _, sigma, _, total, count = self._bandits
         belief[:, 0], belief[:, 1] = posterior_of(np, total, count, sigma)
         return belief
 
     def _infos(self) -> dict[str, Any]:
-        """What `BestArm` tells in its info, for every bandit."""
+        """Tell what `BestArm` tells in its info, for every bandit."""
         told = [np.ones(self.num_envs, np.bool_) for _ in range(3)]
         return {
             "mu": self._bandits.mu.copy(), "sigma": self._bandits.sigma.copy(),
@@ -273,7 +273,7 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         }  # fmt: skip
 
     def _final(self, ended: Bools, won: Bools) -> dict[str, Any]:
-        """What the bandits that end leave behind, before they are replaced; zeros elsewhere."""
+        """Tell what the bandits that end leave behind before they are replaced; zeros elsewhere."""
         rows = self._observations()[ended]
         last = np.full(self.num_envs, None, dtype=object)
         last[ended] = np.fromiter(rows, dtype=object, count=len(rows))
@@ -345,7 +345,7 @@ class BestArm(gymnasium.Env[NDArray[np.float32], np.int64]):
         return self._vector._observations()[0], float(reward), bool(ended), False, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on, as plain data."""
+        """Return all that the future depends on, as plain data."""
         state = self._vector.get_checkpoint_state()
         numbers = {name: state[name].item() for name in Bandits._fields}
         return {**numbers, "running": self._running, "generator": state["generator"]}
@@ -364,7 +364,7 @@ class BestArm(gymnasium.Env[NDArray[np.float32], np.int64]):
 
 
 def _fixed(options: dict[str, Any] | None, shape: tuple[int, ...]) -> dict[str, Floats]:
-    """The means and standard deviations that a reset's `options` ask for, of this shape."""
+    """Read the means and standard deviations that a reset's `options` ask for."""
     values = {}
     for name, value in (options or {}).items():
         if name not in ("mu", "sigma"):

@@ -1,4 +1,4 @@
-"""Environments that can be left and entered again in the middle of an episode.
+"""Environments can be left, and entered again, in the middle of an episode.
 
 An environment that can be resumed exactly has two methods, on a single one or on a vector:
 
@@ -26,7 +26,7 @@ _FORGETFUL = (PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
 
 
 def environment_state(env: Environment) -> Any | None:
-    """The state of `env`, as arrays and plain data; None where it cannot be told."""
+    """Return the state of `env` as arrays and plain data, or None where it cannot be told."""
     if _resumable(env):
         return env.get_checkpoint_state()  # type: ignore[union-attr]
     if isinstance(env, _FORGETFUL):
@@ -95,7 +95,7 @@ def _resumable(env: Environment) -> bool:
 
 
 def own_stream(wrapper: gymnasium.Wrapper[Any, Any, Any, Any], seed: int) -> np.random.Generator:
-    """A wrapper's own generator: apart from the environment's and from every other wrapper's.
+    """Make a wrapper's own generator, apart from those of the environment and other wrappers.
 
     The seed, the wrapper's kind and how many of its kind are beneath decide it, so that another
     wrapper, or one of another kind, changes nothing in it.
@@ -109,14 +109,14 @@ def own_stream(wrapper: gymnasium.Wrapper[Any, Any, Any, Any], seed: int) -> np.
 
 
 def generator(state: Any) -> np.random.Generator:
-    """A generator in this state, of the kind that Gymnasium uses."""
+    """Make a generator in this state, of the kind that Gymnasium uses."""
     bits = np.random.PCG64()
     bits.state = state
     return np.random.Generator(bits)
 
 
 def check_state(state: Mapping[str, Any], like: Mapping[str, Any], within: str = "state") -> None:
-    """A state to go on from has the names and shapes of the present one."""
+    """Refuse a state that has not the names and shapes of the present one."""
     check_names(state, like, within)
     for name, value in like.items():
         if isinstance(value, Mapping):
@@ -129,7 +129,7 @@ def check_state(state: Mapping[str, Any], like: Mapping[str, Any], within: str =
 
 
 def check_names(state: Mapping[str, Any], like: Collection[str], within: str = "state") -> None:
-    """A state to go on from has the names of the present one."""
+    """Refuse a state that has not the names of the present one."""
     if not isinstance(state, Mapping) or set(state) != set(like):
         came = list(state) if isinstance(state, Mapping) else type(state).__name__
         raise ValueError(f"{within}: got {came}, expected {list(like)}")

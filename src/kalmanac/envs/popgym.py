@@ -38,7 +38,7 @@ NOISE = {"NoisyPositionOnlyCartPoleHard": 0.3, "NoisyPositionOnlyPendulumHard": 
 
 
 class POPGym(gymnasium.Env[Floats, Any]):
-    """One task by popgym's name for it, such as "RepeatPreviousEasy".
+    """This environment is one task by popgym's name for it, such as "RepeatPreviousEasy".
 
     Discrete and multi-discrete observations are one-hot, one group after another; a multi-discrete
     action is one number, counted row by row; rewards are float32. With `truth`,
@@ -88,7 +88,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
         return self._row(observation), np.float32(reward), terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on, as plain data and arrays."""
+        """Return all that the future depends on, as plain data and arrays."""
         random = self._task.np_random.bit_generator.state  # asked first: it may only now be made
         return {"task": _changing(self._task), "running": self._running, "generator": random}
 
@@ -110,7 +110,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
 
 
 def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callable[[Any], Floats]]:
-    """A flat Box for the values of `space`, and a function that makes a new row of a value.
+    """Return a flat Box for the values of `space`, and a function from a value to a new row.
 
     Groups stand in the order of the space: a discrete number is one-hot, the numbers of a Box stay
     as they are.
@@ -158,7 +158,7 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
 
 
 def _counts(leaf: gymnasium.Space[Any]) -> list[int]:
-    """How many values each number of a discrete space can have."""
+    """Count the values that each number of a discrete space can have."""
     if isinstance(leaf, spaces.Discrete) and leaf.start == 0:
         return [int(leaf.n)]
     if isinstance(leaf, spaces.MultiDiscrete) and not leaf.start.any():
@@ -169,7 +169,7 @@ def _counts(leaf: gymnasium.Space[Any]) -> list[int]:
 def _actions(
     space: gymnasium.Space[Any],
 ) -> tuple[gymnasium.Space[Any], Callable[[Any], Any] | None]:
-    """The adapter's action space, and how its actions become the task's; None: as they are."""
+    """Return the adapter's action space, and what turns its actions into the task's, if need be."""
     if isinstance(space, spaces.MultiDiscrete):
         grid = tuple(int(n) for n in space.nvec)
         return spaces.Discrete(int(np.prod(grid))), lambda action: np.unravel_index(action, grid)
@@ -179,7 +179,7 @@ def _actions(
 
 
 def _changing(task: Any) -> dict[str, Any]:
-    """A task's numbers, arrays and decks of cards; the rest stays as it was constructed."""
+    """Collect a task's numbers, arrays and decks; the rest stays as it was constructed."""
     found: dict[str, Any] = {}
     for name, value in vars(task).items():
         if hasattr(value, "hands"):

@@ -1,4 +1,4 @@
-"""The table of environments: name → how to make it. A new environment is its file and one row here.
+"""The registry knows how to make each environment. A new one is its file and one row here.
 
 Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME". Whose
 code a name stands for can be asked without importing any of it.
@@ -34,7 +34,7 @@ KNOWN = ("gymnasium", "kalmanac")  # packages
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """An environment and what experiments have to know of it."""
+    """This is an environment's row: how to make it, and what experiments have to know of it."""
 
     name: str
     summary: str
@@ -116,7 +116,7 @@ ENVS: dict[str, EnvironmentSpec] = {
 
 
 def environment(name: str) -> EnvironmentSpec:
-    """The row of the table, or a description of what "module:NAME" or a Gymnasium id names.
+    """Find the row of the table, or describe what "module:NAME" or a Gymnasium id names.
 
     In "module:NAME", NAME is an `EnvironmentSpec`, a callable that takes `num_envs` and settings
     and gives a vector environment, or one that takes settings and gives a single environment.
@@ -162,7 +162,7 @@ def environment(name: str) -> EnvironmentSpec:
 
 
 def foreign_code(name: str) -> str | None:
-    """What would be imported and called to make environment `name`, in words; None: nobody else's.
+    """Say what foreign code would be imported and called to make environment `name`, or None.
 
     Names of the table are this package's code, and registered ids are whose entry point they have:
     Gymnasium's own and this package's are known. One that nobody has registered is no code at all.
@@ -182,7 +182,7 @@ def foreign_code(name: str) -> str | None:
 
 
 def _families() -> list[str]:
-    """The names of the table; of those with a slash, what stands before it."""
+    """List the names of the table; of those with a slash, what stands before it."""
     return list(dict.fromkeys(f"{n.split('/')[0]}/…" if "/" in n else n for n in ENVS))
 
 
@@ -190,7 +190,7 @@ def make_vector(
     name: str, num_envs: int, *, privileged: bool = False, corruption: Corruption | None = None,
     workers: int | Literal["auto"] = 0, timeout: float = TIMEOUT, **settings: Any,
 ) -> AnyVectorEnv:  # fmt: skip
-    """`num_envs` copies of environment `name`, with its own settings except for those given.
+    """Make `num_envs` copies of environment `name`, with its own settings but for those given.
 
     Args:
         privileged: the observation is the environment's true state: what the Oracle sees.
@@ -239,7 +239,7 @@ def worker_count(
     spec: EnvironmentSpec, num_envs: int, workers: int | Literal["auto"],
     corruption: Corruption | None = None,
 ) -> int:  # fmt: skip
-    """How many environments step at once in processes of their own; 0: in this process."""
+    """Decide how many environments step at once in processes of their own; 0: in this one."""
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         return min(cores or 1, num_envs) if spec.heavy and (cores or 1) > 1 < num_envs else 0

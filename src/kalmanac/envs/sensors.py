@@ -26,7 +26,7 @@ Env = gymnasium.Env[Any, Any]
 
 @dataclass(frozen=True)
 class Corruption:
-    """How readings and actions are corrupted; nothing is, by default.
+    """This says how readings and actions are corrupted; by default, nothing is.
 
     Args:
         noise: standard deviation of the Gaussian noise on every number of an observation.
@@ -54,16 +54,16 @@ class Corruption:
         count("frame_repeat", self.frame_repeat, 1)
 
     def __bool__(self) -> bool:
-        """Whether anything is corrupted."""
+        """Tell whether anything is corrupted."""
         return bool(self.frame_repeat > 1 or self.action_noise or self.of_readings)
 
     @property
     def of_readings(self) -> bool:
-        """Whether observations are corrupted."""
+        """Tell whether observations are corrupted."""
         return bool(self.noise or self.delay or self.dropout)
 
     def __str__(self) -> str:
-        """What differs from the defaults, such as "noise 0.3, delay 2"."""
+        """Say what differs from the defaults, such as "noise 0.3, delay 2"."""
         return ", ".join(
             f"{entry.name.replace('_', ' ')} {getattr(self, entry.name)}"
             for entry in fields(self)
@@ -72,7 +72,7 @@ class Corruption:
 
 
 def corrupted(env: gymnasium.Env[Any, Any], how: Corruption) -> gymnasium.Env[Any, Any]:
-    """`env` with the wrappers that `how` asks for.
+    """Put the wrappers that `how` asks for around `env`.
 
     An environment that tells no true state of its own tells the observation as it was before it was
     corrupted, where that is one row of floats.
@@ -113,7 +113,7 @@ class ObservationNoise(Corrupting):
         self.observation_space = spaces.Box(-largest, largest, space.shape, space.dtype.type)
 
     def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
-        """o + σ·ε."""
+        """Return o + σ·ε."""
         noise = self.stream.standard_normal(observation.shape, np.float32)
         return (observation + self.std * noise).astype(observation.dtype, copy=False)
 
@@ -136,7 +136,7 @@ class ActionNoise(Corrupting):
         self._scale = (self.std * (space.high - space.low) / 2).astype(space.dtype)
 
     def act(self, action: NDArray[Any]) -> NDArray[Any]:
-        """clip(a + σ·ε)."""
+        """Return clip(a + σ·ε)."""
         noise = self.stream.standard_normal(self._scale.shape, np.float32)
         return np.clip(action + self._scale * noise, self._low, self._high)
 
@@ -174,7 +174,7 @@ class ObservationDropout(Corrupting):
         self._missing = False
 
     def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
-        """The reading, or zeros."""
+        """Return the reading, or zeros."""
         likely = self._after_missing if self._missing else self._after_there
         self._missing = bool(self.stream.random() < (self.probability if first else likely))
         there = bool(info.get("observed", True))
@@ -182,11 +182,11 @@ class ObservationDropout(Corrupting):
         return np.zeros_like(observation) if self._missing else observation
 
     def memory(self) -> dict[str, Any]:
-        """Whether the last reading was missing."""
+        """Tell whether the last reading was missing."""
         return {"missing": self._missing}
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Go on after a reading that was missing, or was not."""
         self._missing = bool(memory["missing"])
 
 
@@ -202,7 +202,7 @@ class ObservationDelay(Corrupting):
         self._pending: list[tuple[Any, bool]] = []  # the oldest first
 
     def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
-        """The reading of `steps` steps ago."""
+        """Return the reading of `steps` steps ago."""
         # copied: an environment may go on in the array that it has handed out
         now = (copy.deepcopy(observation), bool(info.get("observed", True)))
         self._pending = [now] * (self.steps + 1) if first else [*self._pending[1:], now]
@@ -212,14 +212,14 @@ class ObservationDelay(Corrupting):
         return with_mask_of(observation, copy.deepcopy(arrived))
 
     def memory(self) -> dict[str, Any]:
-        """The readings under way."""
+        """Tell the readings that have not arrived yet."""
         return {
             "readings": [reading for reading, _ in self._pending],
             "observed": [there for _, there in self._pending],
         }
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        """Go on with them."""
+        """Go on with the readings that had not arrived."""
         space = self.env.observation_space
         readings = [
             np.array(reading, space.dtype) if isinstance(space, spaces.Box) else reading
@@ -240,7 +240,7 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.times = count("times", times, 1)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """`times` steps."""
+        """Take up to `times` steps."""
         total = 0.0
         for _ in range(self.times):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -250,7 +250,7 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, total, terminated, truncated, info
 
     def _allows(self, action: Any, observation: Any, info: Mapping[str, Any]) -> bool:
-        """Whether the environment's mask, where it tells one, lets the action be taken again."""
+        """Ask the environment's mask, where there is one, whether the action may be taken again."""
         inside = observation if isinstance(observation, Mapping) else {}
         mask = info.get("action_mask", inside.get("action_mask"))
         space = self.env.action_space
@@ -259,7 +259,7 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return bool(np.ravel(mask)[int(action) - int(space.start)])
 
     def get_checkpoint_state(self) -> Any:
-        """That of the environment: nothing is remembered here."""
+        """Return the state of the environment: nothing is remembered here."""
         return environment_state(self.env)
 
     def set_checkpoint_state(self, state: Any) -> None:
@@ -293,26 +293,26 @@ class HiddenNumbers(Corrupting):
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
 
     def see(self, observation: NDArray[Any], info: dict[str, Any], first: bool) -> NDArray[Any]:
-        """What is left, as an array of its own."""
+        """Return the numbers that are shown, as a new array."""
         return observation[self._shown]
 
 
 def deviation(name: str, value: Any) -> float:
-    """A standard deviation, or ValueError."""
+    """Return a standard deviation, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
         raise ValueError(f"{name}: got {value!r}, expected a number of at least 0")
     return float(value)
 
 
 def share(name: str, value: Any) -> float:
-    """A probability below one, or ValueError."""
+    """Return a probability below one, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name}: got {value!r}, expected a number in [0, 1)")
     return float(value)
 
 
 def burst_length(name: str, value: Any, missing: float) -> float | None:
-    """The mean length of bursts that can make up a share `missing` of all steps, or None."""
+    """Return a mean length of bursts that can make up a share `missing` of all steps, or None."""
     least = max(1.0, missing / (1 - missing))
     number = isinstance(value, int | float) and not isinstance(value, bool)
     slack = 1e-9  # p / (1 - p) of p = 0.8 is a little more than 4
@@ -322,14 +322,14 @@ def burst_length(name: str, value: Any, missing: float) -> float | None:
 
 
 def count(name: str, value: Any, least: int) -> int:
-    """A number of steps, or ValueError."""
+    """Return a number of steps, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
     return value
 
 
 def with_mask_of(now: Any, seen: Any) -> Any:
-    """`seen`, but with the action mask that stands in the observation `now`, if one does.
+    """Return `seen` with the action mask that stands in the observation `now`, if one does.
 
     What is allowed is no reading: it is neither late nor missing.
     """

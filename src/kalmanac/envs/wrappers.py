@@ -1,4 +1,4 @@
-"""Wrappers that other parts of the package are built from.
+"""Wrappers around environments that the rest of the package builds on.
 
 - `Corrupting` is what every wrapper that changes readings or actions has in common: a stream of
   random numbers of its own, and a state. `ObservationAsPrivileged` tells what it sees.
@@ -37,7 +37,7 @@ Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
 class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, ABC):
-    """Changes actions on their way in and observations on their way out.
+    """This wrapper changes actions on their way in and observations on their way out.
 
     `stream` is the wrapper's own generator. A reset with a seed seeds it; without one, it goes on.
     `info["privileged"]`, rewards and ends are left alone.
@@ -49,15 +49,15 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
         self.stream = np.random.default_rng()
 
     def act(self, action: Any) -> Any:
-        """What the environment receives."""
+        """Return what the environment receives."""
         return action
 
     def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
-        """What the agent receives; `info` may be changed."""
+        """Return what the agent receives; `info` may be changed."""
         return observation
 
     def memory(self) -> dict[str, Any]:
-        """What the wrapper remembers of the episode, beside its stream."""
+        """Return what the wrapper remembers of the episode, beside its stream."""
         return {}
 
     def remember(self, memory: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """A new episode."""
+        """Begin a new episode."""
         if seed is not None:
             self.stream = own_stream(self, seed)
         observation, info = self.env.reset(seed=seed, options=options)
@@ -74,13 +74,13 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
         return self.see(observation, info, True), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step."""
+        """Take one step."""
         observation, reward, terminated, truncated, info = self.env.step(self.act(action))
         info = dict(info)
         return self.see(observation, info, False), reward, terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any] | None:
-        """All that the future depends on; None where the environment cannot tell its part."""
+        """Return all that the future depends on; None where the environment cannot tell it."""
         inner = environment_state(self.env)
         if inner is None:
             return None
@@ -99,20 +99,20 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
 
 
 class ObservationAsPrivileged(Corrupting):
-    """Tells what is seen here as `info["privileged"]`, for those outside who see it corrupted."""
+    """This wrapper tells the observation as `info["privileged"]` before others corrupt it."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         self.privileged_space = float_box(env.observation_space, "observation")
 
     def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
-        """The observation, as it is."""
+        """Return the observation as it is."""
         info["privileged"] = observation.copy()
         return observation
 
 
 class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Shows `infos["privileged"]` as the observation, at an episode's end too.
+    """This wrapper shows `infos["privileged"]` as the observation, at an episode's end too.
 
     The environment declares the state's space as `privileged_space` and tells the state at every
     reset and step. Works in every autoreset mode; rewards, ends and infos stay as they are, but for
@@ -137,14 +137,14 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Reset all; the first states."""
+        """Reset all and return their states."""
         _, infos = self.env.reset(seed=seed, options=options)
         return self._state(infos, np.ones(self.num_envs, np.bool_)), infos
 
     def step(
         self, actions: Any
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Step all; the states after it."""
+        """Step all and return their states after it."""
         _, rewards, terminated, truncated, infos = self.env.step(actions)
         if "final_obs" in infos:
             ended = infos["_final_obs"]
@@ -156,7 +156,7 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._state(infos, everyone), rewards, terminated, truncated, infos
 
     def get_checkpoint_state(self) -> Any:
-        """Tell the state of what is inside: nothing is remembered here."""
+        """Return the state of the vector inside: nothing is remembered here."""
         return environment_state(self.env)
 
     def set_checkpoint_state(self, state: Any) -> None:
@@ -175,7 +175,7 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 def copied(tree: Any, other: Callable[[Any], Any] = deepcopy) -> Any:
-    """Dictionaries, lists and tuples of arrays, all of them new; `other` copies what is none."""
+    """Copy dictionaries, lists and tuples of arrays; `other` copies what is none of these."""
     if isinstance(tree, np.ndarray):
         return deepcopy(tree) if tree.dtype == object else tree.copy()
     if isinstance(tree, np.generic | int | float | str | bytes | None):
@@ -188,7 +188,7 @@ def copied(tree: Any, other: Callable[[Any], Any] = deepcopy) -> Any:
 
 
 def copied_step(step: Step) -> Step:
-    """What a single environment's `step` gave, with an observation of its own.
+    """Copy the observation that a single environment's `step` gave.
 
     At an episode's end all the rest is copied as well, because a reset may follow before anyone has
     looked at it. What an info holds beside arrays, lists and plain data stays what it is.
@@ -201,7 +201,7 @@ def copied_step(step: Step) -> Step:
 
 
 class CopiesHandedOut:
-    """Within it (`with`), the single environments of a `SyncVectorEnv` hand out copies.
+    """Within this context, the single environments of a `SyncVectorEnv` hand out copies.
 
     Outside they stand in the vector as its owner put them there. Those of other vectors cannot be
     reached; `Checkpointable` does the same where an environment runs.
@@ -215,7 +215,7 @@ class CopiesHandedOut:
 
     @property
     def reached(self) -> bool:
-        """Whether this vector's single environments do so."""
+        """Tell whether this vector's single environments can be reached."""
         return self._vector is not None
 
     def __enter__(self) -> None:
@@ -232,18 +232,18 @@ class CopiesHandedOut:
 
 
 class _Handing:
-    """A single environment in a vector's hands: what it returns is copied, all else is its own."""
+    """This stands for a single environment: what it returns is copied, all else is its own."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._env = env
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        """The environment's, with an observation that stays as it is."""
+        """Reset the environment and copy the observation."""
         observation, info = self._env.reset(**how)
         return copied(observation), info
 
     def step(self, action: Any) -> Step:
-        """The environment's, with an observation that stays as it is."""
+        """Step the environment and copy the observation."""
         return copied_step(self._env.step(action))
 
     def __getattr__(self, name: str) -> Any:
@@ -251,19 +251,19 @@ class _Handing:
 
 
 class Checkpointable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment for an `AsyncVectorEnv`, whose state is an attribute to read and to set.
+    """This makes the state of an environment in an `AsyncVectorEnv` an attribute to read and set.
 
     Its observations are copies: with SAME_STEP, an array that the environment fills again would
     show the next episode's first observation before the last one has been sent.
     """
 
     def step(self, action: Any) -> Step:
-        """One step."""
+        """Take one step."""
         return copied_step(self.env.step(action))
 
     @property
     def checkpoint_state(self) -> Any | None:
-        """`environment_state` of what is inside."""
+        """The `environment_state` of the environment inside."""
         return environment_state(self.env)
 
     @checkpoint_state.setter
@@ -272,7 +272,7 @@ class Checkpointable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def float_box(space: gymnasium.Space[Any], what: str) -> spaces.Box:
-    """The space, if it is a Box of floats."""
+    """Return the space if it is a Box of floats, or raise TypeError."""
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         raise TypeError(f"{what} space: got {space}, expected a Box of floats")
     return space
