@@ -1,4 +1,4 @@
-"""The adversarial episode of Best Arm Identification (paper, section 5.1 and its figure of latent
+"""The adversarial episode of Best Arm Identification (paper, section 5.2 and its figure of latent
 space rollouts): the mean is negative, but the first two samples are positive and large.
 """
 

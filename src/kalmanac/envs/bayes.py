@@ -1,6 +1,6 @@
 """What can be known in Best Arm Identification, and how well a simple use of it does.
 
-The posterior of the bandit's mean is what the Oracle observes (paper, section 5.1, figure 1). The
+The posterior of the bandit's mean is what the Oracle observes (paper, section 5.2, figure 3). The
 policy that decides once the posterior is clear enough is the reference that figures show beside it.
 """
 

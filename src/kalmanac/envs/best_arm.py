@@ -1,4 +1,4 @@
-"""Best Arm Identification (paper, section 5.1) as one Gymnasium environment."""
+"""Best Arm Identification (paper, section 5.2) as one Gymnasium environment."""
 
 from typing import Any, ClassVar
 

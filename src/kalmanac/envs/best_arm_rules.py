@@ -1,6 +1,6 @@
 """Best Arm Identification: the rules that the single and the vectorised environments share.
 
-Paper, section 5.1. The numbers that the paper leaves open are named settings here. What many
+Paper, section 5.2. The numbers that the paper leaves open are named settings here. What many
 bandits do at once is written for the arrays of any library that has numpy's names (`xp`).
 """
 

@@ -13,7 +13,7 @@ Env = gymnasium.Env[Any, Any]
 
 
 class ObservationNoise(Corrupting):
-    """Adds N(0, σ²) to every number of every observation, the first one too (paper, 5.2).
+    """Adds N(0, σ²) to every number of every observation, the first one too (paper, section 5.3).
 
     The observation's bounds fall, since noise knows none.
     """

@@ -1,4 +1,4 @@
-"""The Oracle's view: the environment's true state in place of the observation (paper, 5)."""
+"""The Oracle's view: the true state in place of the observation (paper, section 5.1)."""
 
 from typing import Any
 
