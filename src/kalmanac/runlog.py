@@ -18,7 +18,7 @@
     evaluations/        what a trained agent did afterwards, for reports to draw:
       heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 5)
       *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
-                          RUN/evaluations` leaves them (paper, figures 2 and 5)
+                          RUN/evaluations` leaves them (paper, figures 3 and 6)
 
 Reading needs neither torch nor TensorBoard.
 """
