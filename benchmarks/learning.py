@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kalmanac.runlog import read_experiment, read_metrics, read_summary, read_timing
+from kalmanac.runlog import (
+    read_experiment,
+    read_metrics,
+    read_provenance,
+    read_summary,
+    read_timing,
+)
 from report import print_table
 
 LOOKED_AT = ("eval/", "train/q_action", "train/policy_action", "train/gain", "train/posterior")
@@ -54,6 +60,7 @@ def read(folder: Path) -> dict[str, Any]:
         "summary": read_summary(folder),
         "clock": [clock[max(round(share * len(clock)), 1) - 1] for share in MOMENTS],
         "rows": rows,
+        "provenance": read_provenance(folder),
     }
 
 
@@ -62,6 +69,7 @@ def write(run: Mapping[str, Any], file: Path) -> None:
     summary, clock = run["summary"], [rounded(row) for row in run["clock"]]
     first = {"experiment": run["experiment"], "seconds": clock[-1]["time/elapsed"]}
     first |= {key: summary[key] for key in ("status", "step")} | {"clock": clock}
+    first |= {"provenance": run["provenance"]}
     lines = [first, *(rounded(row) for row in run["rows"])]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
