@@ -31,7 +31,6 @@ KEPT = (
     "step", "train/updates", "train/entropy", "train/q_mean", "train/critic_loss",
     "train/gain_mean", "train/posterior_variance_mean",
 )  # fmt: skip
-LARGEST = 40_000  # bytes of what was played after a run
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,13 @@ def read(source: Path) -> SmallRun:
 
 
 def kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an evaluation's row, what was evaluated, but for how often each action was taken."""
+    """Of an evaluation's row, what was evaluated; of shares of actions, time-outs in Best Arm."""
     told = {
         key: value
         for key, value in row.items()
-        if key in KEPT or (key.startswith("eval/") and "/action_" not in key)
+        if key in KEPT
+        or key.endswith("/last_action_0")
+        or (key.startswith("eval/") and "action_" not in key)
     }
     return rounded(told)
 
@@ -170,8 +171,8 @@ class Results:
         if not run.done or run.rows != there.rows:
             told = "another one" if run.done else f"{run.status}, step {run.step:,}"
             raise ValueError(f"{run.source}: got {told}, expected none: {there.source} is finished")
-        have = {file.name for file in played(there.source)}
-        return any(file.name not in have for file in played(run.source))
+        have = {file.name for file in played(there)}
+        return any(file.name not in have for file in played(run))
 
     def _write(self, place: Path, run: SmallRun) -> None:
         place.mkdir(parents=True, exist_ok=True)
@@ -180,7 +181,7 @@ class Results:
         _write_json(place / PROVENANCE, run.provenance)
         _write_rows(place / METRICS, run.rows)
         _write_rows(place / TIMING, [rounded(row) for row in run.clock])
-        for file in played(run.source):
+        for file in played(run):
             (place / EVALUATIONS).mkdir(exist_ok=True)
             shutil.copyfile(file, place / EVALUATIONS / file.name)
 
@@ -195,10 +196,13 @@ class Results:
         return list(map(json.loads, file.read_text().splitlines())) if file.is_file() else []
 
 
-def played(source: Path) -> list[Path]:
-    """Files of what was played after a run, small ones."""
-    files = sorted((source / EVALUATIONS).glob("*")) if source.is_dir() else []
-    return [file for file in files if file.stat().st_size <= LARGEST]
+def played(run: SmallRun) -> list[Path]:
+    """Files of what was played after a run: heat maps, and episodes of the first seed alone.
+
+    A report draws one episode of an agent, and every step of it takes 1.5 kB.
+    """
+    files = sorted((run.source / EVALUATIONS).glob("*")) if run.source.is_dir() else []
+    return [file for file in files if file.suffix == ".json" or run.experiment["seed"] == 0]
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:
