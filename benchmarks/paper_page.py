@@ -14,10 +14,10 @@ INTRO = """# The queue of the reproduction
 `python benchmarks/paper_queue.py` writes this page when it takes runs in; the top of that file says
 how the next ones are made. Every run here is a small run folder, SUITE/NAME: experiment.json with
 all settings, metrics.jsonl with its evaluations (five digits; of the shares of actions only
-`last_action_0`, which in Best Arm is a time-out), summary.json, provenance.json, five moments of its clock in timing.jsonl, and what was
-played after it in evaluations/ (heat maps; episodes of seed 0 alone). Models and checkpoints are
-not kept. `kalmanac report results/paper` draws the paper's figures from these folders as from any
-runs.
+`last_action_0`, which in Best Arm is a time-out), summary.json, provenance.json, five moments of
+its clock in timing.jsonl, and what was played after it in evaluations/ (heat maps; episodes of seed
+0 alone). Models and checkpoints are not kept. `kalmanac report results/paper` draws the paper's
+figures from these folders as from any runs.
 
 Seeds are 0, 1, 2, … in turn, and none is left out: a run that diverged is done, one that was
 stopped goes on from its checkpoint, or from the beginning where that is lost.

@@ -88,7 +88,8 @@ def play(options: argparse.Namespace) -> int:
         if not run.done:
             continue
         cell = cell_of(run)
-        names = [cell.suite, HEAT_MAPS] if cell.what.startswith("cost0-") else [cell.suite]
+        free = cell.suite == "best-arm" and cell.experiment.env_settings["cost"] == 0
+        names = [cell.suite, HEAT_MAPS] if free else [cell.suite]
         due = [one for name in names for one in SUITES[name].afterwards(cell.experiment)]
         play_afterwards(folder, tuple(due))
         print(f"{cell.name}: {len(due)} evaluations", flush=True)
