@@ -1,4 +1,4 @@
-"""Best Arm Identification (paper, section 5.1): the rules, many bandits at once, and one of them.
+"""Best Arm Identification (paper, section 5.2): the rules, many bandits at once, and one of them.
 
 The rules stand once, as functions of arrays (n,) of any library that has numpy's names (`xp`):
 numpy in the environments here, torch where episodes are played beside an agent on its device. The

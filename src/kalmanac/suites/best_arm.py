@@ -1,4 +1,4 @@
-"""Best Arm Identification (paper, section 5.1, Table 1): agents × costs × seeds, and a short form.
+"""Best Arm Identification (paper, section 5.2, Table 1): agents × costs × seeds, and a short form.
 
 Ask for samples of N(μ, σ²), each at a price, and then decide whether μ is above or below zero.
 """
@@ -8,12 +8,14 @@ from typing import Any
 
 from kalmanac.experiment.afterwards import Afterwards, ExampleEpisodes
 from kalmanac.experiment.description import Experiment
-from kalmanac.suites.suite import Preset, Suite
+from kalmanac.suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
 
 AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", "oracle")
 COSTS = (0.0, 0.05, 0.1, 0.5)  # a choice: the paper says "increasing costs"
 SEEDS = range(5)
-ENCODER_SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"feedforward": 128}}
+ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
+    "transformer": {"feedforward": 128, "dropout": TRANSFORMER_DROPOUT}
+}
 SHORTENED = "shortened"
 
 
