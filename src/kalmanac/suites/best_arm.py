@@ -25,7 +25,7 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
     An agent that has learnt to ask for ever sees no time-out before its environments have taken
     1000 steps each, and Q(ask) falls only as fast as the target network follows: with 64
     environments and tau 0.005 even the Oracle asks until the time is up for some 50,000 steps.
-    With Adam's usual betas for agents (0.9, 0.99) it does so for 10,000 steps more.
+    Adam's betas are such that no step is longer than the learning rate, (1 - β₁) / √(1 - β₂) = 1.
     """
     shared = Experiment(
         env="best-arm",
