@@ -117,6 +117,11 @@ def at_hand(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def has_float64(device: torch.device) -> bool:
+    """Double precision is there."""
+    return device.type != "mps"
+
+
 def pads_are_free(x: Tensor) -> bool:
     """Time does not grow with the pads of x, as long as there are processors for all rows."""
     return x.is_cuda

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from kalmanac.ops.dispatch import has_float64
+
 
 class Belief(NamedTuple):
     """A diagonal Gaussian N(mean, variance) over the latent state (paper: x and diag Σ).
@@ -134,7 +136,7 @@ def neutral_kalman(x: KalmanInputs) -> KalmanInputs:
 
 def widened(x: Inputs) -> Inputs:
     """The same call in double precision, where the device has it."""
-    if x.a.device.type == "mps":
+    if not has_float64(x.a.device):
         return x
 
     def wide(value: Any) -> Any:
