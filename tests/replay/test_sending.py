@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 
 from kalmanac.replay import Replay, Sizes
 from kalmanac.replay.episodes import Episodes
-from kalmanac.replay.sending import packed, sent, unpacked
+from kalmanac.replay.storage import packed, sent, unpacked
 
 DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
 values = st.sampled_from(DTYPES).flatmap(

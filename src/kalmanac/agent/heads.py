@@ -1,6 +1,6 @@
-"""Policies: what an actor's numbers mean, for continuous and for discrete actions.
+"""Distributions of actions: what an actor's numbers mean, continuous and discrete.
 
-Both say what they intend, which answers the one question of the losses, the soft value
+The output of each answers the one question of the losses, the soft value
 V = E[min Q(a) - α log π(a)]: the Gaussian by one reparameterised sample, the categorical by an
 exact sum (Christodoulou, 2019).
 """
@@ -21,8 +21,8 @@ FORBIDDEN = -1e30
 Values = Callable[[Tensor | None], Tensor]
 
 
-class Intention(NamedTuple):
-    """What a policy means to do at steps (…): one action, or all of them with their shares."""
+class PolicyOutput(NamedTuple):
+    """What a policy does at steps (…): one action, or all of them with their shares."""
 
     entropy: Tensor  # (…)
     action: Tensor | None = None  # (…, A), drawn
@@ -46,7 +46,7 @@ class Intention(NamedTuple):
         return lower
 
 
-class Policy(ABC):
+class ActionDistribution(ABC):
     """A distribution over actions, given by `outputs` numbers per step."""
 
     outputs: int
@@ -60,8 +60,8 @@ class Policy(ABC):
         """The action to take without exploring, in the form of `sample`."""
 
     @abstractmethod
-    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
-        """What the policy means to do, differentiable; the entropy is E[-log π(a)]."""
+    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
+        """What the policy does, differentiable; the entropy is E[-log π(a)]."""
 
     @abstractmethod
     def as_input(self, action: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Policy(ABC):
         """Parameters of the same policy among the actions that `mask` (…, A) allows."""
 
 
-class SquashedGaussian(Policy):
+class SquashedGaussian(ActionDistribution):
     """a = tanh(u), u ~ N(mean, std²) in each of A dimensions (Haarnoja et al., 2018, appendix C).
 
     The parameters are the means, then the logarithms of the standard deviations, clamped.
@@ -91,12 +91,12 @@ class SquashedGaussian(Policy):
         """The squashed mean."""
         return torch.tanh(self._split(parameters)[0])
 
-    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
+    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
         """One reparameterised draw, and its own -log π for the entropy."""
         mean, log_std = self._split(parameters)
         noise = _normal(mean, generator)
         raw = mean + log_std.exp() * noise
-        return Intention(-_log_density(noise, log_std, raw), torch.tanh(raw))
+        return PolicyOutput(-_log_density(noise, log_std, raw), torch.tanh(raw))
 
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
@@ -116,7 +116,7 @@ class SquashedGaussian(Policy):
         return mean, log_std.clamp(*self.log_std_range)
 
 
-class Categorical(Policy):
+class Categorical(ActionDistribution):
     """One of A actions; the parameters are their logits."""
 
     def __init__(self, actions: int) -> None:
@@ -131,19 +131,19 @@ class Categorical(Policy):
         """The likeliest action."""
         return parameters.argmax(-1)
 
-    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
+    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
         """All actions with their shares: values and entropy are exact."""
         # actions first: a CPU is ten times as fast along the steps as along a few actions
         log_p = F.log_softmax(parameters.movedim(-1, 0), 0)
         p = log_p.exp()
-        return Intention(-(p * log_p).sum(0), None, p, log_p)
+        return PolicyOutput(-(p * log_p).sum(0), None, p, log_p)
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""
         return F.one_hot(action, self.outputs).float()
 
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """See `Policy`; a forbidden action has probability 0, and no gradient reaches its logit."""
+        """See `ActionDistribution`; a forbidden action has probability 0 and no gradient."""
         return parameters.masked_fill(~mask, FORBIDDEN)
 
 

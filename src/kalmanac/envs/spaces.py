@@ -10,6 +10,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from kalmanac.envs.parts import Image, Part, parts
+from kalmanac.observation import Observation
 
 Space = gymnasium.Space[Any]
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
@@ -57,13 +58,13 @@ class ActionCodec(ABC):
 
 
 class ObservationCodec:
-    """Turns a batch of observations into rows of features, and images into rows of pixels.
+    """Turns a batch of observations into the vector and the images of an `Observation`.
 
     The features of all parts stand side by side in the order of the space: numbers as they are,
     one-hot codes for choices. Images stay uint8, apart from the features.
 
-    A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: it is told
-    by `action_mask`, and is no feature.
+    A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: `action_mask`
+    reads it, and it is no feature.
     """
 
     def __init__(self, space: Space, actions: "ActionCodec | None" = None) -> None:
@@ -87,22 +88,21 @@ class ObservationCodec:
         )
 
     @property
-    def tells_action_mask(self) -> bool:
+    def has_action_mask(self) -> bool:
         """Whether an action mask comes inside the observation."""
         return self._mask is not None
 
-    def encode(self, batch: Any) -> NDArray[np.float32]:
-        """A batch as a vector environment gives it, or a list of observations: (n, O)."""
-        found = [part.encode(part.rows(batch)) for part in self._features]
-        if not found:
-            return np.zeros((len(self._images[0].rows(batch)), 0), np.float32)
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+    def encode(self, batch: Any) -> Observation[NDArray[Any]]:
+        """The vector (n, O) and the images (n, P) of a batch.
 
-    def pixels(self, batch: Any) -> NDArray[np.uint8] | None:
-        """The images of the same batch, (n, P) one after another; None without images."""
-        if not self._images:
-            return None
-        return np.concatenate([part.encode(part.rows(batch)) for part in self._images], axis=1)
+        The batch is what a vector environment gives, or a list of observations.
+        """
+        features = [part.encode(part.rows(batch)) for part in self._features]
+        images = [part.encode(part.rows(batch)) for part in self._images]
+        if not features:
+            features = [np.zeros((len(images[0]), 0), np.float32)]
+        vector = features[0] if len(features) == 1 else np.concatenate(features, axis=1)
+        return Observation(vector, np.concatenate(images, axis=1) if images else None)
 
     def action_mask(self, batch: Any) -> NDArray[Any] | None:
         """The masks inside the observations, (n, …); None if there are none."""

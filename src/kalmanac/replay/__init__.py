@@ -1,16 +1,26 @@
 """Replay: steps go in, right-padded batches of sub-trajectories come out."""
 
-from kalmanac.replay.batch import Batch, Sizes
-from kalmanac.replay.books import Books, Piece, books, expect_books, least_bytes
-from kalmanac.replay.changes import Changes, pieces, rebuild
+from kalmanac.observation import Observation, Sizes
+from kalmanac.replay.batch import Batch
+from kalmanac.replay.buffer import Replay, bytes_needed
 from kalmanac.replay.drawing import RULES, Windows
-from kalmanac.replay.replay import Replay, bytes_needed
+from kalmanac.replay.journal import (
+    Books,
+    Changes,
+    Piece,
+    books,
+    expect_books,
+    least_bytes,
+    pieces,
+    rebuild,
+)
 
 __all__ = [
     "RULES",
     "Batch",
     "Books",
     "Changes",
+    "Observation",
     "Piece",
     "Replay",
     "Sizes",

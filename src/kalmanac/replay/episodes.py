@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.replay.incoming import Indices
-from kalmanac.replay.sending import sent
+from kalmanac.replay.storage import sent
+from kalmanac.replay.validation import Indices
 
 STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
 

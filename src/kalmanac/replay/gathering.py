@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from kalmanac.observation import Observation
 from kalmanac.ops import gpu
 from kalmanac.ops.late import late
 from kalmanac.replay.batch import Batch
@@ -26,23 +27,13 @@ def gather(
     if true_previous_action:
         led_here = storage.read_actions(_row_before(windows, storage))
         previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, led_here)
-    sizes = storage.sizes
-    return Batch(
-        **steps._asdict(),
-        valid=layout.valid,
-        lengths=layout.lengths,
-        reset=layout.reset,
-        privileged=storage.read("privileged", layout.token) if sizes.privileged else None,
-        observed=storage.read("observed", layout.token) if sizes.observed else None,
-        pixels=storage.read("pixels", layout.token) if sizes.images else None,
-        action_mask=storage.read("action_mask", layout.token) if sizes.action_mask else None,
-    )
+    return Batch(*steps, layout.valid, layout.lengths, layout.reset)
 
 
 class Steps(NamedTuple):
     """What every batch has."""
 
-    observation: Tensor
+    observation: Observation[Tensor]
     previous_action: Tensor
     action: Tensor
     reward: Tensor
@@ -54,7 +45,7 @@ def _read(layout: Layout, storage: Storage) -> Steps:
     # The action before a token is the one after its left neighbour, and nothing follows the last
     # token of a window: the first token of the next one sees zero.
     return Steps(
-        observation=storage.read("observation", layout.token),
+        observation=storage.read_observation(layout.token),
         previous_action=pad(action, (0, 0, 1, 0)),
         action=action,
         reward=storage.read("reward", layout.step),
@@ -65,8 +56,10 @@ def _read(layout: Layout, storage: Storage) -> Steps:
 def _read_fused(layout: Layout, storage: Storage) -> Steps:
     """The same, one window a row."""
     sizes = storage.sizes
-    found = _read_windows(storage.fields, layout.token, layout.step, sizes.action, sizes.discrete)
-    return Steps(*found)
+    vector, *others = _read_windows(
+        storage.fields, layout.token, layout.step, sizes.action, sizes.discrete
+    )
+    return Steps(storage.read_observation(layout.token, vector), *others)
 
 
 def _row_before(windows: Windows, storage: Storage) -> Tensor:

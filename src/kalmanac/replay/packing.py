@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kalmanac.replay.incoming import Indices
+from kalmanac.replay.validation import Indices
 
 
 def first_fit_decreasing(sizes: Indices, width: int) -> tuple[Indices, Indices, Indices]:

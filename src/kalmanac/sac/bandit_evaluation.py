@@ -14,7 +14,8 @@ from torch import Tensor
 
 from kalmanac.agent.capture import Replayed
 from kalmanac.envs.best_arm_rules import Rules
-from kalmanac.replay.sending import sent
+from kalmanac.observation import Observation
+from kalmanac.replay.storage import sent
 from kalmanac.rollout import EachStep, Evaluation
 from kalmanac.rollout.bandits import BanditRules, Bandits
 from kalmanac.sac.acting import Policy, PolicyState
@@ -82,7 +83,7 @@ class BanditEvaluation:
         bandits, previous, encoder = Bandits(*held[:cut]), held[cut], self._kind(*held[cut + 1 :])
         memory = PolicyState(encoder, previous)
         for now in noise:
-            observation = bandits.observation(privileged=self.privileged)
+            observation = Observation(bandits.observation(privileged=self.privileged))
             action, memory = self.policy.choose(
                 observation, memory, episode_start=bandits.length == 0
             )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from kalmanac.observation import Observation, Sizes
 from kalmanac.ops import gpu
-from kalmanac.replay import drawing, gathering, incoming, layout
-from kalmanac.replay.batch import Batch, Sizes
+from kalmanac.replay import drawing, gathering, layout, validation
+from kalmanac.replay.batch import Batch
 from kalmanac.replay.episodes import Episodes
-from kalmanac.replay.incoming import Indices, Values
-from kalmanac.replay.sending import sent
-from kalmanac.replay.storage import Storage, row_bytes
+from kalmanac.replay.storage import Storage, row_bytes, sent
+from kalmanac.replay.validation import Indices, Values
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
 
@@ -33,10 +33,10 @@ class Replay:
         self, sizes: Sizes, streams: int, *, capacity: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:  # fmt: skip
-        incoming.check_sizes(sizes)
-        incoming.whole_number("streams", streams, 1)
+        validation.check_sizes(sizes)
+        validation.whole_number("streams", streams, 1)
         if capacity is not None:
-            incoming.whole_number("capacity", capacity, streams)
+            validation.whole_number("capacity", capacity, streams)
         self.sizes, self.streams, self.capacity = sizes, streams, capacity
         self.device = torch.device(device)
         share = None if capacity is None else capacity // streams
@@ -76,17 +76,13 @@ class Replay:
         """Bring the table of episodes on the device up to date, as `sample` would."""
         self._episodes.table()
 
-    def begin(
-        self, streams: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None, pixels: Values | None = None,
-        action_mask: Values | None = None,
-    ) -> None:  # fmt: skip
-        """First observations (k, O) of new episodes of the streams (k,)."""
-        at = incoming.stream_numbers(streams, self.streams)
-        incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
-        token = incoming.token(
-            at, self.sizes, observation, privileged, observed, pixels, action_mask
+    def begin(self, streams: Values, observation: Observation[Values]) -> None:
+        """First observations (k, …) of new episodes of the streams (k,)."""
+        at = validation.stream_numbers(streams, self.streams)
+        validation.require(
+            "begin", ~self._episodes.open[at], at, "no open episode there: close() it"
         )
+        token = validation.observations(observation, at, self.sizes).to_stored()
         self._make_rows(at)
         rows = self._storage.rows_at(at, self._episodes.head[at])
         there, *fields = sent([rows, *token.values()], self.device)
@@ -95,26 +91,22 @@ class Replay:
 
     def add(
         self, streams: Values, action: Values, reward: Values, terminated: Values,
-        truncated: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None, pixels: Values | None = None,
-        action_mask: Values | None = None,
+        truncated: Values, observation: Observation[Values],
     ) -> None:  # fmt: skip
         """One transition in each of the streams (k,), with the observation it led to.
 
         The episode ends where `terminated` or `truncated`: the observation is then its last.
         """
-        at = incoming.stream_numbers(streams, self.streams)
-        incoming.require("add", self._episodes.open[at], at, "an open episode there: begin() one")
-        ends = incoming.flags("terminated", terminated, at)
-        stops = incoming.flags("truncated", truncated, at)
+        at = validation.stream_numbers(streams, self.streams)
+        validation.require("add", self._episodes.open[at], at, "an open episode there: begin() one")
+        ends = validation.flags("terminated", terminated, at)
+        stops = validation.flags("truncated", truncated, at)
         done = {
-            "action": incoming.actions(action, at, self.sizes),
-            "reward": incoming.rewards(reward, at),
+            "action": validation.actions(action, at, self.sizes),
+            "reward": validation.rewards(reward, at),
             "terminated": torch.from_numpy(ends),
         }
-        token = incoming.token(
-            at, self.sizes, observation, privileged, observed, pixels, action_mask
-        )
+        token = validation.observations(observation, at, self.sizes).to_stored()
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
@@ -132,7 +124,7 @@ class Replay:
         """
         if streams is None:
             streams = np.flatnonzero(self._episodes.open)
-        self._episodes.close(incoming.stream_numbers(streams, self.streams))
+        self._episodes.close(validation.stream_numbers(streams, self.streams))
 
     def sample(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
@@ -169,9 +161,9 @@ class Replay:
         )
 
     def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
-        incoming.whole_number("batch", batch, 1)
-        incoming.whole_number("context", context, 1)
-        incoming.whole_number("burn_in", burn_in, 0)
+        validation.whole_number("batch", batch, 1)
+        validation.whole_number("context", context, 1)
+        validation.whole_number("burn_in", burn_in, 0)
         if rule not in drawing.RULES:
             raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(drawing.RULES)}")
         if self._episodes.count == 0:

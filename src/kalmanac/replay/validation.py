@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from kalmanac.replay.batch import Sizes
+from kalmanac.observation import Observation, Sizes
 
 Values = Tensor | ArrayLike
 Indices = NDArray[np.int64]
@@ -105,57 +105,44 @@ def actions(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
     return torch.from_numpy(array.astype(np.int32))
 
 
-def token(
-    streams: Indices, sizes: Sizes, observation: Values,
-    privileged: Values | None, observed: Values | None, pixels: Values | None = None,
-    action_mask: Values | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
-    """The fields that belong to an observation. A missing reading is stored as zeros."""
-    for name, value, wanted in (
-        ("privileged", privileged, sizes.privileged > 0),
-        ("observed", observed, sizes.observed),
-        ("pixels", pixels, bool(sizes.images)),
-        ("action_mask", action_mask, sizes.action_mask),
-    ):
-        if (value is not None) != wanted:
-            came = "None" if value is None else "values"
-            raise ValueError(
-                f"{name}: got {came}, expected {'values' if wanted else 'None'}, as the sizes say"
-            )
-    fields: dict[str, Tensor] = {}
-    readings = _floats("observation", observation, (streams.size, sizes.observation))
+def observations(observation: Any, streams: Indices, sizes: Sizes) -> Observation[Tensor]:
+    """An `Observation` with the parts that `sizes` name. A missing reading becomes zeros."""
+    if not isinstance(observation, Observation):
+        came = type(observation).__name__
+        raise TypeError(f"observation: got {came}, expected an Observation of arrays")
+    parts = dict[str, Tensor]()
+    expected = zip(Observation._fields, observation, sizes.observation_parts, strict=True)
+    for name, values, size in expected:
+        label = "observation" if name == "vector" else name
+        if (values is None) != (size is None):
+            came, wanted = ("None", "values") if values is None else ("values", "None")
+            raise ValueError(f"{label}: got {came}, expected {wanted}, as the sizes say")
+        if values is None or size is None:
+            continue
+        shape = (streams.size, *size.shape)
+        if size.dtype == "float32":
+            parts[name] = _floats(label, values, shape)
+        else:
+            parts[name] = torch.from_numpy(_exactly(label, values, shape, np.dtype(size.dtype)))
+    observed = parts.get("observed")
     if observed is not None:
-        seen = torch.from_numpy(flags("observed", observed, streams))
-        readings = readings.masked_fill(~seen.to(readings.device)[:, None], 0)
-        fields["observed"] = seen
-    fields["observation"] = _finite("observation", readings, streams)
-    if pixels is not None:
-        images = torch.from_numpy(
-            _exactly("pixels", pixels, (streams.size, sizes.pixels), np.uint8)
-        )
-        if observed is not None:
-            images = images.masked_fill(~seen[:, None], 0)
-        fields["pixels"] = images
-    if action_mask is not None:
-        fields["action_mask"] = masks(action_mask, streams, sizes)
-    if privileged is not None:
-        fields["privileged"] = vectors("privileged", privileged, streams, sizes.privileged)
-    return fields
+        for name in {"vector", "images"} & parts.keys():
+            missing = ~observed.to(parts[name].device)[:, None]
+            parts[name] = parts[name].masked_fill(missing, 0)
+    _finite("observation", parts["vector"], streams)
+    if "privileged" in parts:
+        _finite("privileged", parts["privileged"], streams)
+    if "action_mask" in parts:
+        allowed = np.asarray(parts["action_mask"].numpy().any(1))
+        require("action_mask", allowed, streams, "an allowed action there")
+    return Observation(**parts)
 
 
-def masks(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
-    """Bool values (k, A), with an allowed action in every row."""
-    array = _exactly("action_mask", x, (streams.size, sizes.action), np.bool_)
-    require("action_mask", np.asarray(array.any(1)), streams, "an allowed action there")
-    return torch.from_numpy(array)
-
-
-def _exactly(name: str, x: Values, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+def _exactly(name: str, x: Values, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     array = _array(name, x)
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(
-            f"{name}: got shape {array.shape} of {array.dtype}, "
-            f"expected {np.dtype(dtype)} of shape {shape}"
+            f"{name}: got shape {array.shape} of {array.dtype}, expected {dtype} of shape {shape}"
         )
     return array
 
