@@ -50,7 +50,7 @@ def plain(
     logits, q, log_alpha = (x[n].clone().requires_grad_() for n in ("logits", "q", "log_alpha"))
     policy, steps = Categorical(logits.shape[-1]), losses.Counted.of(x["valid"])
     alpha, unused = log_alpha.detach().exp(), torch.Generator(logits.device)
-    there, here = (policy.intend(p, unused) for p in (logits[:, 1:].detach(), logits[:, :-1]))
+    there, here = (policy.output(p, unused) for p in (logits[:, 1:].detach(), logits[:, :-1]))
     following = x["following"][:, :, 1:]
     value = (there.share * following.amin(0).movedim(-1, 0)).sum(0) + soft * alpha * there.entropy
     target = losses.bootstrap_target(x["reward"], x["terminated"], value, GAMMA)

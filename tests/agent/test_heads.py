@@ -80,7 +80,7 @@ def test_gaussian_soft_value_is_that_of_its_own_sample() -> None:
         asked.append(action)
         return torch.stack([action.sum(-1), 1 - action[..., 0]])
 
-    intention = policy.intend(parameters, seeded(1))
+    intention = policy.output(parameters, seeded(1))
     value, entropy = intention.soft_value(values, alpha), intention.entropy
     (action,) = asked
     assert torch.equal(action, policy.sample(parameters, seeded(1)))
@@ -97,7 +97,7 @@ def test_gaussian_gradient_is_reparameterised() -> None:
         assert action is not None
         return torch.stack([3 * action[..., 0], 5 + action[..., 0]])
 
-    policy.intend(parameters, seeded()).soft_value(values, alpha).sum().backward()
+    policy.output(parameters, seeded()).soft_value(values, alpha).sum().backward()
     noise = torch.empty(1, 1).normal_(generator=seeded()).item()
     slope = 3 * (1 - math.tanh(0.2 + math.exp(-0.5) * noise) ** 2)
     expected = torch.tensor([[slope, slope * math.exp(-0.5) * noise]])
@@ -108,7 +108,7 @@ def test_discrete_soft_value_equals_monte_carlo() -> None:
     policy, alpha = Categorical(4), torch.tensor(0.7)
     logits = torch.tensor([0.3, -1.0, 1.2, 0.0])
     q = torch.tensor([[1.0, 2.0, -3.0, 0.5], [2.0, 1.0, -1.0, 0.0]])
-    intention = policy.intend(logits, seeded())
+    intention = policy.output(logits, seeded())
     value, entropy = intention.soft_value(lambda _: q, alpha), intention.entropy
     drawn = policy.sample(logits.expand(400_000, 4), seeded(1))
     log_p = logits.log_softmax(0)[drawn]
@@ -130,7 +130,7 @@ def test_categorical_draws_its_probabilities(logits: list[float], seed: int) -> 
 def test_an_impossible_action_has_no_say() -> None:
     logits = torch.tensor([0.0, 0.0, -1e4], requires_grad=True)
     q = torch.tensor([[1.0, 2.0, 1e6]]).expand(2, 3)
-    intention = Categorical(3).intend(logits, seeded())
+    intention = Categorical(3).output(logits, seeded())
     value = intention.soft_value(lambda _: q, torch.tensor(1.0))
     assert intention.entropy.item() == pytest.approx(math.log(2))
     assert value.item() == pytest.approx(1.5 + math.log(2))

@@ -11,7 +11,7 @@ from kalmanac.agent import AgentSettings, Categorical, Learner, losses
 from kalmanac.agent.losses import Counted
 from kalmanac.agent.networks import read_history
 from kalmanac.agent.settings import ActorObjective
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Batch, Observation, Sizes
 
 NAN = math.nan
 
@@ -100,7 +100,7 @@ def test_objectives_are_divergences_from_the_softmax(
     p = torch.log_softmax(q[0] / alpha, -1)
 
     def climbed(x: torch.Tensor) -> torch.Tensor:
-        here = Categorical(3).intend(x, torch.Generator())
+        here = Categorical(3).output(x, torch.Generator())
         value = losses.actor_loss(here.soft_value(lambda _: q, alpha), steps)
         cross = losses.cross_entropy_loss(here.log_shares(), q, alpha, steps)
         return of_value * value + of_cross * cross
@@ -137,7 +137,7 @@ OBSERVATION, REWARD, GAMMA, ALPHA = [0.5, -1.0, 2.0], [1.0, -0.5], 0.9, 0.3
 def three_steps(sizes: Sizes, action: torch.Tensor) -> Batch:
     rows = torch.tensor([*OBSERVATION, NAN])[None, :, None]
     return Batch(
-        observation=rows,
+        observation=Observation(rows),
         previous_action=torch.zeros(1, 4, sizes.action),
         action=action,
         reward=torch.tensor([[*REWARD, NAN]]),
@@ -263,8 +263,8 @@ def test_entropy_stays_out_of_the_target_where_it_is_asked_to(sizes: Sizes) -> N
     soft, plain = (linear_agent(sizes, entropy_in_target=told) for told in (True, False))
     data = three_steps(sizes, torch.zeros(1, 3, sizes.action))
     with torch.no_grad():
-        policy = soft.actor.policy
-        there = policy.intend(soft.actor(read_history(data))[:, 1:], soft.learning)
+        policy = soft.actor.distribution
+        there = policy.output(soft.actor(read_history(data))[:, 1:], soft.learning)
     soft.load_state_dict(plain.state_dict())  # the generators too: the same actions are drawn
     bonus = ALPHA * there.entropy[0, 0].item()
     found = [x.losses_of(data)[1]["train/target_mean"].item() for x in (soft, plain)]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from kalmanac.observation import Sizes
 from kalmanac.replay import gathering, layout
-from kalmanac.replay.batch import Sizes
 from kalmanac.replay.drawing import draw
 from kalmanac.replay.episodes import Table
 from kalmanac.replay.storage import Storage
@@ -58,5 +58,6 @@ def test_one_kernel_reads_what_plain_operations_do(sizes: Sizes, device: str) ->
     nobody = torch.zeros(6, device=device)
     places = layout.Layout(token, step, step >= 0, nobody, None, nobody)
     found, truth = gathering._read_fused(places, storage), gathering._read(places, storage)
-    for name, x in truth._asdict().items():
+    assert torch.equal(found.observation.vector, truth.observation.vector)
+    for name, x in zip(truth._fields[1:], truth[1:], strict=True):
         assert torch.equal(getattr(found, name), x), name

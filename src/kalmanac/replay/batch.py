@@ -1,5 +1,6 @@
 """What a replay hands to a learner."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -23,3 +24,8 @@ class Batch(NamedTuple):
     valid: Tensor  # (B, T) bool: transitions that count in losses
     lengths: Tensor  # (B,) int64: tokens of the row that are not padding
     reset: Tensor | None = None  # (B, T+1) bool
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        """`function` of every tensor."""
+        others = [None if x is None else function(x) for x in self[1:]]
+        return Batch(self.observation.map(function), *others)  # type: ignore[arg-type]
