@@ -86,12 +86,12 @@ def test_same_seed_same_metrics(kind):
     assert runs[0]
 
 
-def test_what_the_models_hear_is_what_the_environments_tell():
-    heard = {kind: set(made(kind).info_keys) for kind in KINDS}
-    assert heard == {
-        "image": set(), "mask": {"action_masks"}, "mask inside": {"action_masks"},
+def test_models_ask_for_the_keys_that_infos_have():
+    asked = {kind: set(made(kind).info_keys) for kind in KINDS}
+    assert asked == {
+        "image": set(), "mask": {"action_mask"}, "mask inside": {"action_mask"},
         "missing": {"observed"}, "nest": set(),
-        "nest, missing and masked": {"action_masks", "observed"},
+        "nest, missing and masked": {"action_mask", "observed"},
     }  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_warm_up_keeps_to_the_mask():
     model = made("mask", learning_starts=300)
     model.learn(300)  # the environment asserts it
     taken = model.replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
-    allowed = taken.action_mask[:, :-1][taken.valid]
+    allowed = taken.observation.action_mask[:, :-1][taken.valid]
     chosen = taken.action[taken.valid].bool()
     assert allowed[chosen].all()
     share = chosen[allowed.all(-1) | (allowed.sum(-1) == 3)].float().mean(0)

@@ -82,7 +82,7 @@ class Replay:
         validation.require(
             "begin", ~self._episodes.open[at], at, "no open episode there: close() it"
         )
-        token = validation.observations(observation, at, self.sizes).to_stored()
+        token = validation.observations(observation, at, self._storage.parts)
         self._make_rows(at)
         rows = self._storage.rows_at(at, self._episodes.head[at])
         there, *fields = sent([rows, *token.values()], self.device)
@@ -106,7 +106,7 @@ class Replay:
             "reward": validation.rewards(reward, at),
             "terminated": torch.from_numpy(ends),
         }
-        token = validation.observations(observation, at, self.sizes).to_stored()
+        token = validation.observations(observation, at, self._storage.parts)
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]

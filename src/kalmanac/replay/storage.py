@@ -26,6 +26,7 @@ class Storage:
 
     def __init__(self, sizes: Sizes, streams: int, rows: int, device: torch.device) -> None:
         self.sizes, self.streams, self.rows, self.device = sizes, streams, rows, device
+        self.parts = sizes.observation_parts
         self.fields = self._empty(rows)
         # One-hot codes; the number A, which stands in the zero row, has the code zero.
         self.codes = torch.eye(sizes.action + 1, sizes.action, dtype=torch.float32, device=device)
@@ -55,7 +56,7 @@ class Storage:
 
     def read_observation(self, at: Tensor, vector: Tensor | None = None) -> Observation[Tensor]:
         """The observations at rows `at` of any shape; `vector` is not read where it is given."""
-        stored = self.sizes.observation_parts.to_stored()
+        stored = self.parts.to_stored()
         given = {} if vector is None else {"observation": vector}
         read = {name: self.read(name, at) for name in stored if name not in given}
         return Observation.from_stored(read | given)
@@ -106,7 +107,7 @@ class Storage:
         }
         if sizes.discrete:
             fields["action"][-1] = sizes.action
-        for name, part in sizes.observation_parts.to_stored().items():
+        for name, part in self.parts.to_stored().items():
             fields[name] = zeros(*part.shape, dtype=getattr(torch, part.dtype))
         return fields
 

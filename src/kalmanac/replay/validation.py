@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from kalmanac.observation import Observation, Sizes
+from kalmanac.observation import STORED_NAMES, Observation, PartSize, Sizes
 
 Values = Tensor | ArrayLike
 Indices = NDArray[np.int64]
@@ -105,37 +105,39 @@ def actions(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
     return torch.from_numpy(array.astype(np.int32))
 
 
-def observations(observation: Any, streams: Indices, sizes: Sizes) -> Observation[Tensor]:
-    """An `Observation` with the parts that `sizes` name. A missing reading becomes zeros."""
+def observations(
+    observation: Any, streams: Indices, sizes: Observation[PartSize]
+) -> dict[str, Tensor]:
+    """The parts of an `Observation`, by their names in files; a missing reading becomes zeros."""
     if not isinstance(observation, Observation):
         came = type(observation).__name__
         raise TypeError(f"observation: got {came}, expected an Observation of arrays")
-    parts = dict[str, Tensor]()
-    expected = zip(Observation._fields, observation, sizes.observation_parts, strict=True)
-    for name, values, size in expected:
+    parts: dict[str, Tensor] = {}
+    for name, values, size in zip(Observation._fields, observation, sizes, strict=True):
+        if values is None and size is None:
+            continue
         label = "observation" if name == "vector" else name
-        if (values is None) != (size is None):
+        if values is None or size is None:
             came, wanted = ("None", "values") if values is None else ("values", "None")
             raise ValueError(f"{label}: got {came}, expected {wanted}, as the sizes say")
-        if values is None or size is None:
-            continue
         shape = (streams.size, *size.shape)
         if size.dtype == "float32":
-            parts[name] = _floats(label, values, shape)
+            x = _floats(label, values, shape)
         else:
-            parts[name] = torch.from_numpy(_exactly(label, values, shape, np.dtype(size.dtype)))
-    observed = parts.get("observed")
-    if observed is not None:
-        for name in {"vector", "images"} & parts.keys():
-            missing = ~observed.to(parts[name].device)[:, None]
-            parts[name] = parts[name].masked_fill(missing, 0)
-    _finite("observation", parts["vector"], streams)
-    if "privileged" in parts:
+            x = torch.from_numpy(_exactly(label, values, shape, np.dtype(size.dtype)))
+        parts[STORED_NAMES.get(name, name)] = x
+    if observation.observed is not None:
+        missing = ~parts["observed"][:, None]
+        for name in ("observation", "pixels"):
+            if name in parts:
+                parts[name] = parts[name].masked_fill(missing.to(parts[name].device), 0)
+    _finite("observation", parts["observation"], streams)
+    if observation.privileged is not None:
         _finite("privileged", parts["privileged"], streams)
-    if "action_mask" in parts:
+    if observation.action_mask is not None:
         allowed = np.asarray(parts["action_mask"].numpy().any(1))
         require("action_mask", allowed, streams, "an allowed action there")
-    return Observation(**parts)
+    return parts
 
 
 def _exactly(name: str, x: Values, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
