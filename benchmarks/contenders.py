@@ -135,7 +135,7 @@ def _packed(backend: str) -> Contender:
 
 def _uncut() -> Contender:
     """The packed GPU scan without its cut into segments, at sizes where it would be cut."""
-    from kalmanac.ops.gpu.tiling import Segments, cut_in_time
+    from kalmanac.ops.scan.gpu.tiling import Segments, cut_in_time
 
     packed = _packed("gpu")
 
@@ -144,7 +144,7 @@ def _uncut() -> Contender:
 
     def uncut(run: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
         def patched(x: Inputs) -> Any:
-            with patch("kalmanac.ops.gpu.launch.segments", whole):
+            with patch("kalmanac.ops.scan.gpu.launch.segments", whole):
                 return run(x)
 
         return patched

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kalmanac.agent.learner import keep_freed_memory
 from kalmanac.encoders import ENCODERS, HistoryEncoder, encoder_settings, make_encoder
 from kalmanac.encoders.parameters import (
     BEST_ARM,
@@ -28,6 +27,7 @@ from kalmanac.encoders.parameters import (
     rule_as_text,
     ten_percent_rule,
 )
+from kalmanac.ops.device import keep_freed_memory
 from record import on_record, save
 from report import print_table
 from timing import Stopwatch, capture, interleave, release_memory
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for note in NOTES:
         print(f"- {note}")
     if device.type == "cpu":
-        keep_freed_memory()
+        keep_freed_memory(torch.device("cpu"))
     tables: list[dict[str, Any]] = []
     refused: dict[str, str] = {}
     for batch, steps in sizes:

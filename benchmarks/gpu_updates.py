@@ -23,7 +23,7 @@ import jax_peer
 from experience import filled
 from kalmanac.agent import Learner, Metrics
 from kalmanac.agent.capture import WARM_UP, Captured, Work, eagerly
-from kalmanac.agent.side_by_side import SideBySide
+from kalmanac.ops.streams import SideBySide
 from kalmanac.replay import Replay
 from plain_sac import PlainSAC
 from report import print_table

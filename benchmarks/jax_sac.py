@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from kalmanac.agent import Learner
-from kalmanac.agent.optimiser import TINY
 from kalmanac.encoders.stack import NORM_EPS
+from kalmanac.ops.adam import TINY
 from kalmanac.replay import Batch, Sizes
 from peers import jax_filter
 

@@ -17,8 +17,13 @@ from torch import Tensor
 
 from contenders import Contender, named_answer, too_long
 from kalmanac.ops import Belief
-from kalmanac.ops.elements import Filter, combine_filter, constant_filter, step_filter
-from kalmanac.ops.parallel import associative_scan
+from kalmanac.ops.scan.parallel import (
+    Filter,
+    associative_scan,
+    combine_filter,
+    constant_filter,
+    step_filter,
+)
 from problem import Inputs
 
 SCAN_BYTES = 330  # per element, measured peak of the scan with gradients

@@ -31,10 +31,10 @@ def own_secret(tmp_path_factory):
 @pytest.fixture
 def compiled_only(monkeypatch):
     """Without the interpreted GPU backend, for tests that run all backends on larger problems."""
-    from kalmanac.ops import gpu  # here, after the environment is set
+    from kalmanac.ops import dispatch  # here, after the environment is set
 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(gpu, "INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "INTERPRETED", False)
 
 
 @pytest.fixture

@@ -175,10 +175,10 @@ def test_import_contracts_are_kept(contracts):
     [
         ("utils.py", "", "Imports point one way"),
         ("ops/helpers.py", "", "Inside ops"),
-        ("ops/belief.py", "import kalmanac.doctor\n", "Imports point one way"),
-        ("ops/reference.py", "import kalmanac.ops.parallel\n", "Inside ops"),
-        ("ops/parallel.py", "import numba\n", "Only ops.cpu names numba"),
-        ("ops/kalman.py", "def late():\n    import triton\n", "Only ops.gpu names triton"),
+        ("ops/dispatch.py", "import kalmanac.doctor\n", "Imports point one way"),
+        ("ops/scan/reference.py", "import kalmanac.ops.scan.parallel\n", "Inside ops.scan"),
+        ("ops/scan/parallel.py", "import numba\n", "Only ops.scan.cpu names numba"),
+        ("ops/scan/kalman.py", "def late():\n    import triton\n", "Only kernels name triton"),
         ("doctor.py", "import matplotlib.pyplot\n", "Only demo and report draw"),
     ],
 )

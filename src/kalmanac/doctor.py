@@ -18,6 +18,7 @@ import torch
 
 import kalmanac
 from kalmanac.ops import usable
+from kalmanac.ops.device import gpus
 from kalmanac.selftest import DTYPES, SCANS, Verdict, judge
 
 PACKAGES = ("torch", "numpy", "numba", "triton")
@@ -49,11 +50,10 @@ def machine() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         "cpu": {"name": _cpu_model(), "cores": cores, "torch threads": torch.get_num_threads()}
     }
-    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        card = torch.cuda.get_device_properties(i)
-        memory = round(card.total_memory / 2**30)
+    for i, gpu in enumerate(gpus()):
+        memory = round(gpu.bytes / 2**30)
         found[f"cuda:{i}"] = {
-            "name": card.name,
+            "name": gpu.name,
             "GiB of memory": memory,
             "CUDA": torch.version.cuda,
         }
@@ -62,7 +62,7 @@ def machine() -> dict[str, dict[str, Any]]:
 
 def availability() -> list[Availability]:
     """Every backend on every kind of device, for every dtype of the self-test."""
-    kinds = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    kinds = ["cpu", *(["cuda"] if gpus() else [])]
     return [
         Availability(backend, kind, _name(dtype), why_not)
         for kind in kinds

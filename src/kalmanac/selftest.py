@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kalmanac.ops import Belief, kalman_scan, kalman_scan_packed, linear_scan
+from kalmanac.ops.device import kind
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SCANS = ("kalman_scan", "linear_scan")
@@ -108,7 +109,7 @@ def judge(scan: str, backend: str, device: torch.device, dtype: torch.dtype) -> 
     except Exception as error:  # whatever a backend throws, the doctor reports it and goes on
         crash = f"{type(error).__name__}: {error}".splitlines()[0]
     name = str(dtype).removeprefix("torch.")
-    return Verdict(scan, backend, device.type, name, BUDGETS[dtype], errors, crash)
+    return Verdict(scan, backend, kind(device), name, BUDGETS[dtype], errors, crash)
 
 
 @cache

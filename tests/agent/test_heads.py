@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.agent import Categorical, SquashedGaussian
+from kalmanac.ops.sac_losses import Shares
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -70,34 +71,18 @@ def test_log_std_is_clamped() -> None:
         )
 
 
-def test_gaussian_soft_value_is_that_of_its_own_sample() -> None:
-    policy, alpha = SquashedGaussian(2), torch.tensor(0.3)
+def test_gaussian_entropy_is_that_of_its_own_sample() -> None:
+    policy = SquashedGaussian(2)
     parameters = 0.3 * torch.randn(4, 5, 4, generator=seeded(), dtype=torch.float64)
-    asked: list[torch.Tensor] = []
-
-    def values(action: torch.Tensor | None) -> torch.Tensor:
-        assert action is not None
-        asked.append(action)
-        return torch.stack([action.sum(-1), 1 - action[..., 0]])
-
-    intention = policy.output(parameters, seeded(1))
-    value, entropy = intention.soft_value(values, alpha), intention.entropy
-    (action,) = asked
+    entropy, action = policy.output(parameters, seeded(1))
     assert torch.equal(action, policy.sample(parameters, seeded(1)))
     torch.testing.assert_close(entropy, -policy.log_density(parameters, torch.atanh(action)))
-    q = torch.minimum(action.sum(-1), 1 - action[..., 0])
-    torch.testing.assert_close(value, q + alpha * entropy)
 
 
 def test_gaussian_gradient_is_reparameterised() -> None:
     parameters = torch.tensor([[0.2, -0.5]], requires_grad=True)
-    policy, alpha = SquashedGaussian(1), torch.tensor(0.0)
-
-    def values(action: torch.Tensor | None) -> torch.Tensor:
-        assert action is not None
-        return torch.stack([3 * action[..., 0], 5 + action[..., 0]])
-
-    policy.output(parameters, seeded()).soft_value(values, alpha).sum().backward()
+    policy = SquashedGaussian(1)
+    (3 * policy.output(parameters, seeded()).action).sum().backward()
     noise = torch.empty(1, 1).normal_(generator=seeded()).item()
     slope = 3 * (1 - math.tanh(0.2 + math.exp(-0.5) * noise) ** 2)
     expected = torch.tensor([[slope, slope * math.exp(-0.5) * noise]])
@@ -108,8 +93,8 @@ def test_discrete_soft_value_equals_monte_carlo() -> None:
     policy, alpha = Categorical(4), torch.tensor(0.7)
     logits = torch.tensor([0.3, -1.0, 1.2, 0.0])
     q = torch.tensor([[1.0, 2.0, -3.0, 0.5], [2.0, 1.0, -1.0, 0.0]])
-    intention = policy.output(logits, seeded())
-    value, entropy = intention.soft_value(lambda _: q, alpha), intention.entropy
+    shares = Shares.of(logits)
+    value, entropy = shares.soft_value(q, alpha), shares.entropy
     drawn = policy.sample(logits.expand(400_000, 4), seeded(1))
     log_p = logits.log_softmax(0)[drawn]
     samples = q.amin(0)[drawn] - alpha * log_p
@@ -130,9 +115,9 @@ def test_categorical_draws_its_probabilities(logits: list[float], seed: int) -> 
 def test_an_impossible_action_has_no_say() -> None:
     logits = torch.tensor([0.0, 0.0, -1e4], requires_grad=True)
     q = torch.tensor([[1.0, 2.0, 1e6]]).expand(2, 3)
-    intention = Categorical(3).output(logits, seeded())
-    value = intention.soft_value(lambda _: q, torch.tensor(1.0))
-    assert intention.entropy.item() == pytest.approx(math.log(2))
+    shares = Shares.of(logits)
+    value = shares.soft_value(q, torch.tensor(1.0))
+    assert shares.entropy.item() == pytest.approx(math.log(2))
     assert value.item() == pytest.approx(1.5 + math.log(2))
     value.backward()
     assert logits.grad is not None

@@ -7,10 +7,11 @@ from typing import get_args
 import pytest
 import torch
 
-from kalmanac.agent import AgentSettings, Categorical, Learner, losses
-from kalmanac.agent.losses import Counted
+from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.networks import read_history
 from kalmanac.agent.settings import ActorObjective
+from kalmanac.ops import sac_losses as losses
+from kalmanac.ops.sac_losses import Counted, Shares
 from kalmanac.replay import Batch, Observation, Sizes
 
 NAN = math.nan
@@ -100,9 +101,10 @@ def test_objectives_are_divergences_from_the_softmax(
     p = torch.log_softmax(q[0] / alpha, -1)
 
     def climbed(x: torch.Tensor) -> torch.Tensor:
-        here = Categorical(3).output(x, torch.Generator())
-        value = losses.actor_loss(here.soft_value(lambda _: q, alpha), steps)
-        cross = losses.cross_entropy_loss(here.log_shares(), q, alpha, steps)
+        here = Shares.of(x)
+        value = losses.actor_loss(here.soft_value(q, alpha), steps)
+        log_policy = here.log_share.movedim(0, -1)
+        cross = losses.cross_entropy_loss(log_policy, q, alpha, steps)
         return of_value * value + of_cross * cross
 
     def divergences(x: torch.Tensor) -> torch.Tensor:
@@ -263,8 +265,10 @@ def test_entropy_stays_out_of_the_target_where_it_is_asked_to(sizes: Sizes) -> N
     soft, plain = (linear_agent(sizes, entropy_in_target=told) for told in (True, False))
     data = three_steps(sizes, torch.zeros(1, 3, sizes.action))
     with torch.no_grad():
-        policy = soft.actor.distribution
-        there = policy.output(soft.actor(read_history(data))[:, 1:], soft.learning)
+        policy, parameters = soft.actor.distribution, soft.actor(read_history(data))[:, 1:]
+        there = (
+            Shares.of(parameters) if sizes.discrete else policy.output(parameters, soft.learning)
+        )
     soft.load_state_dict(plain.state_dict())  # the generators too: the same actions are drawn
     bonus = ALPHA * there.entropy[0, 0].item()
     found = [x.losses_of(data)[1]["train/target_mean"].item() for x in (soft, plain)]

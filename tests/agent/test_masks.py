@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.agent import Categorical, SquashedGaussian
-from kalmanac.agent.losses import Counted, cross_entropy_loss
 from kalmanac.agent.networks import read_history
+from kalmanac.ops.sac_losses import Counted, Shares, cross_entropy_loss
 from kalmanac.replay import Batch, Observation, Sizes
 from tests.agent.cases import batch, gradients, learner, observing
 
@@ -51,11 +51,11 @@ def test_soft_value_and_entropy_are_those_of_the_allowed_actions_alone() -> None
     mask = torch.tensor([True, False, True, True]).expand(5, 4)
     kept = [0, 2, 3]
     alpha = torch.tensor(0.3)
-    inside = Categorical(4).output(Categorical(4).allowing(logits, mask), g)
-    alone = Categorical(3).output(logits[:, kept], g)
+    inside = Shares.of(Categorical(4).allowing(logits, mask))
+    alone = Shares.of(logits[:, kept])
     for x, y in (
         (inside.entropy, alone.entropy),
-        (inside.soft_value(lambda _: q, alpha), alone.soft_value(lambda _: q[..., kept], alpha)),
+        (inside.soft_value(q, alpha), alone.soft_value(q[..., kept], alpha)),
     ):
         torch.testing.assert_close(x, y)
         slopes = [torch.autograd.grad(z.sum(), logits, retain_graph=True)[0] for z in (x, y)]
@@ -66,9 +66,9 @@ def test_soft_value_and_entropy_are_those_of_the_allowed_actions_alone() -> None
 def test_one_allowed_action_leaves_no_entropy_and_no_gradient() -> None:
     logits = torch.tensor([[3.0, -math.inf, 80.0]], requires_grad=True)
     mask = torch.tensor([[True, False, False]])
-    meant = Categorical(3).output(Categorical(3).allowing(logits, mask), torch.Generator())
+    meant = Shares.of(Categorical(3).allowing(logits, mask))
     entropy = meant.entropy
-    value = meant.soft_value(lambda _: torch.ones(2, 1, 3), torch.tensor(1.0))
+    value = meant.soft_value(torch.ones(2, 1, 3), torch.tensor(1.0))
     (value + entropy).sum().backward()
     assert (value.item(), entropy.item()) == (1.0, 0.0)
     assert logits.grad is not None

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from kalmanac.agent import Actor, AgentSettings, Critic, Learner
-from kalmanac.agent import twin as heads
 from kalmanac.agent.networks import read_history
 from kalmanac.agent.twin import Perceptron, TwinPerceptron
 from kalmanac.encoders.parameters import count_parameters
+from kalmanac.ops import mlp
 from kalmanac.replay import Sizes
 from tests.agent.cases import (
     CONTINUOUS,
@@ -92,7 +92,7 @@ def test_the_skip_carries_the_observation_to_the_heads() -> None:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads with 16 hidden numbers a row take 16 rows at once."""
-    monkeypatch.setattr(heads, "CPU_NUMBERS", 256)
+    monkeypatch.setattr(mlp, "CPU_NUMBERS", 256)
 
 
 @pytest.mark.usefixtures("small_pieces")

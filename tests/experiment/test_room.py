@@ -16,8 +16,9 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment import memory as memory_module
 from kalmanac.experiment import room as module
-from kalmanac.experiment.memory import free_bytes, held_bytes, held_on_devices
+from kalmanac.experiment.memory import free_bytes, held_bytes
 from kalmanac.experiment.room import needed, update_bytes
+from kalmanac.ops.device import held_on_gpus
 from kalmanac.replay import Observation, Replay, Sizes, bytes_needed
 from kalmanac.runlog import read_timing
 from kalmanac.train import main
@@ -190,9 +191,9 @@ def test_on_a_gpu_what_was_foretold_is_what_is_taken(tmp_path):
     experiment = TINY.changed(changes | {"encoder": "vssm+kf", "context_length": 64})
     agent = make_model(experiment, training_environment(experiment), "cuda").learner
     told = needed(experiment, agent).total
-    before = held_on_devices()
+    before = held_on_gpus()
     run(experiment, tmp_path / "a", events=False, device="cuda")
-    taken = held_on_devices() - before
+    taken = held_on_gpus() - before
     assert taken < 1.5 * told
     assert told < 3 * taken + 256e6
     assert read_timing(tmp_path / "a")[-1]["time/device_memory_gb"] < 4

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from kalmanac.agent import Metrics, capture, fused_layers
+from kalmanac.agent import Metrics, capture
 from kalmanac.agent.capture import Captured, UpdateWith, eagerly
 from kalmanac.envs import BestArmVector
+from kalmanac.ops import mlp
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 from tests.sac.small import small
 
@@ -55,7 +56,7 @@ def test_a_cpu_ignores_bfloat16() -> None:
 
 def test_an_update_rounds_its_heads_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """With interpreted kernels, which round to bfloat16 and never to TF32."""
-    monkeypatch.setattr(fused_layers, "possible", lambda parts, weights: True)
+    monkeypatch.setattr(mlp, "fits_kernels", lambda parts, weights: True)
 
     def losses(half: bool) -> Metrics:
         env, hidden = BestArmVector(4, horizon=20), {"actor_hidden": (16,)}
@@ -74,13 +75,13 @@ def test_heads_in_bfloat16_learn_alike_with_a_graph_and_without(
     hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = set()
-    run = fused_layers.run
+    run = mlp.fused_mlp
 
     def watched(*layers, precision):
         seen.add(precision)
         return run(*layers, precision=precision)
 
-    monkeypatch.setattr(fused_layers, "run", watched)
+    monkeypatch.setattr(mlp, "fused_mlp", watched)
 
     def made(half: bool) -> RecurrentSAC:
         how = {"device": "cuda", "seed": 1, "actor_hidden": hidden, "critic_hidden": hidden}

@@ -18,10 +18,15 @@ import torch
 from torch import Generator, Tensor
 
 from kalmanac.agent.learner import Learner, Metrics
-from kalmanac.agent.side_by_side import SideBySide
+from kalmanac.ops.streams import SideBySide
 from kalmanac.replay import Batch
 
 WARM_UP = 3  # eager runs before recording: libraries choose their kernels in the first ones
+
+
+def can_record(device: torch.device) -> bool:
+    """Work on the device can become a graph."""
+    return device.type == "cuda"
 
 
 class Work(ABC):

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from kalmanac.agent.losses import Counted
 from kalmanac.agent.networks import (
     Actor,
     Critic,
@@ -13,6 +12,7 @@ from kalmanac.agent.networks import (
     token_pads,
 )
 from kalmanac.encoders import KalmanEncoder
+from kalmanac.ops.sac_losses import Counted
 from kalmanac.replay import Batch
 
 MOST_ACTIONS = 64  # beyond it nobody reads a number for each

@@ -1,13 +1,11 @@
 """Distributions of actions: what an actor's numbers mean, continuous and discrete.
 
-The output of each answers the one question of the losses, the soft value
-V = E[min Q(a) - α log π(a)]: the Gaussian by one reparameterised sample, the categorical by an
-exact sum (Christodoulou, 2019).
+The losses ask for the soft value V = E[min Q(a) - α log π(a)]: a Gaussian answers by one
+reparameterised sample, a categorical by an exact sum over its logits (`ops.sac_losses`).
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,33 +15,12 @@ from torch import Generator, Tensor
 # A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
 FORBIDDEN = -1e30
 
-# Both critics' value of an action, (2, …); of every discrete action, (2, …, A), if asked with None.
-Values = Callable[[Tensor | None], Tensor]
-
 
 class PolicyOutput(NamedTuple):
-    """What a policy does at steps (…): one action, or all of them with their shares."""
+    """What a policy does at steps (…)."""
 
-    entropy: Tensor  # (…)
-    action: Tensor | None = None  # (…, A), drawn
-    share: Tensor | None = None  # (A, …): π of every discrete action
-    log_share: Tensor | None = None  # (A, …)
-
-    def log_shares(self) -> Tensor:
-        """log π of every discrete action, (…, A)."""
-        assert self.log_share is not None
-        return self.log_share.movedim(0, -1)
-
-    def soft_value(self, values: Values, temperature: Tensor) -> Tensor:
-        """V = E[min over the twins of Q(a) - α log π(a)], (…), differentiable."""
-        return torch.addcmul(self.value(values), temperature, self.entropy)
-
-    def value(self, values: Values) -> Tensor:
-        """E[min over the twins of Q(a)], (…), differentiable."""
-        lower = values(self.action).amin(0)
-        if self.share is not None:
-            lower = (self.share * lower.movedim(-1, 0)).sum(0)
-        return lower
+    entropy: Tensor  # (…), of the action's own density: -log π
+    action: Tensor  # (…, A), drawn
 
 
 class ActionDistribution(ABC):
@@ -58,10 +35,6 @@ class ActionDistribution(ABC):
     @abstractmethod
     def mode(self, parameters: Tensor) -> Tensor:
         """The action to take without exploring, in the form of `sample`."""
-
-    @abstractmethod
-    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
-        """What the policy does, differentiable; the entropy is E[-log π(a)]."""
 
     @abstractmethod
     def as_input(self, action: Tensor) -> Tensor:
@@ -92,7 +65,7 @@ class SquashedGaussian(ActionDistribution):
         return torch.tanh(self._split(parameters)[0])
 
     def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
-        """One reparameterised draw, and its own -log π for the entropy."""
+        """One reparameterised draw, differentiable, and its own -log π for the entropy."""
         mean, log_std = self._split(parameters)
         noise = _normal(mean, generator)
         raw = mean + log_std.exp() * noise
@@ -130,13 +103,6 @@ class Categorical(ActionDistribution):
     def mode(self, parameters: Tensor) -> Tensor:
         """The likeliest action."""
         return parameters.argmax(-1)
-
-    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
-        """All actions with their shares: values and entropy are exact."""
-        # actions first: a CPU is ten times as fast along the steps as along a few actions
-        log_p = F.log_softmax(parameters.movedim(-1, 0), 0)
-        p = log_p.exp()
-        return PolicyOutput(-(p * log_p).sum(0), None, p, log_p)
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""

@@ -8,16 +8,24 @@ from contextlib import contextmanager
 import torch
 from torch import Generator, Tensor
 
-from kalmanac.agent import fused_losses, losses
 from kalmanac.agent.diagnostics import diagnose
-from kalmanac.agent.heads import PolicyOutput
-from kalmanac.agent.networks import Actor, Critic, QValues, read_history
+from kalmanac.agent.heads import SquashedGaussian
+from kalmanac.agent.networks import Actor, Critic, History, read_history
 from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
 from kalmanac.agent.settings import AgentSettings
-from kalmanac.agent.side_by_side import SideBySide
 from kalmanac.agent.snapshot import load_generator, split_prefixes
 from kalmanac.encoders import State, draw_dropout_from
 from kalmanac.observation import Observation, PartSize, Sizes
+from kalmanac.ops.device import keep_freed_memory
+from kalmanac.ops.sac_losses import (
+    OBJECTIVES,
+    Losses,
+    Rules,
+    continuous_losses,
+    discrete_losses,
+    takes_last_token,
+)
+from kalmanac.ops.streams import SideBySide
 from kalmanac.replay import Batch
 
 Metrics = dict[str, Tensor]
@@ -41,14 +49,14 @@ class Learner:
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
-        self.objective = losses.OBJECTIVES[settings.objective_of(sizes.discrete)]
+        objective = OBJECTIVES[settings.objective_of(sizes.discrete)]
+        self.rules = Rules(settings.gamma, objective, settings.entropy_in_target)
         self.settings, self.sizes = settings, sizes
         # a caller may give `observed` and a mask where no environment does
         shown = sizes._replace(observed=True, action_mask=True, privileged=0)
         self._shown = shown.observation_parts
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
-        if self.device.type == "cpu":
-            keep_freed_memory()
+        keep_freed_memory(self.device)
         drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
         with torch.random.fork_rng(devices=[]), _built_in_float32():
             torch.default_generator.manual_seed(drawn[0])
@@ -137,85 +145,68 @@ class Learner:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        if fused_losses.possible(batch, self.sizes):
-            roots, slopes, metrics = fused_losses.roots_of(self, batch)
-            gradients = torch.autograd.grad(roots, self._learnt, slopes, materialize_grads=True)
-        else:
-            found, metrics = self.losses_of(batch)
-            roots = list(found.values())
-            gradients = torch.autograd.grad(roots, self._learnt, materialize_grads=True)
+        found = self._losses(batch)
+        gradients = torch.autograd.grad(
+            found.roots, self._learnt, found.slopes, materialize_grads=True
+        )
         self.side_by_side.hold(gradients)
         norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
-        return metrics | {f"train/grad_norm_{name}": norm for name, norm in norms.items()}
+        norms = {f"grad_norm_{name}": norm for name, norm in norms.items()}
+        return _metrics(found.losses | found.numbers | norms)
 
     def losses_of(self, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
         """The losses by name, none of which reaches another's parameters, and what to log."""
-        steps = losses.Counted.of(batch.valid)
-        temperature = self.log_alpha.detach().exp()
+        found = self._losses(batch)
+        return found.losses, _metrics(found.losses | found.numbers)
+
+    def _losses(self, batch: Batch) -> Losses:
         history = read_history(batch)
         judged = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
+        losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
+        return losses(batch, history, judged)
+
+    def _discrete_losses(self, batch: Batch, history: History, judged: History) -> Losses:
+        actor, critic, target = self.actor, self.critic, self.target
+        mask = history.observation.action_mask
+        allowed = None if mask is None else mask[:, :-1]
+        whole = takes_last_token(batch.reward, self.sizes.action, allowed)
+        now = judged if whole else judged.but_last()
+        logits, following, q = self.side_by_side(
+            (history, judged),
+            lambda: actor(history),
+            torch.no_grad()(lambda: target.head(*target.network.encode(judged))),
+            lambda: critic.head(*critic.network.encode(now)),
+        )
+        goal: float | Tensor = self.entropy_goal
+        if allowed is not None:
+            goal = self.settings.goal_among(allowed.sum(-1))
+        return discrete_losses(
+            logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
+            self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
+        )  # fmt: skip
+
+    def _continuous_losses(self, batch: Batch, history: History, judged: History) -> Losses:
         distribution = self.actor.distribution
+        assert isinstance(distribution, SquashedGaussian)
         parameters, following_seen, now_seen = self.side_by_side(
             (history, judged),
             lambda: self.actor(history),
             torch.no_grad()(lambda: self.target.network.encode(judged)),
             lambda: self.critic.network.encode(judged.but_last()),
         )
-        mask = history.observation.action_mask
-        allowed = None if mask is None else mask[:, :-1]
-
         with torch.no_grad():
             there = distribution.output(parameters[:, 1:], self.learning)
-            following = self.target.q_values(*following_seen).following().frozen
-            soft = self.settings.entropy_in_target
-            target = losses.bootstrap_target(
-                batch.reward,
-                batch.terminated,
-                there.soft_value(following, temperature) if soft else there.value(following),
-                self.settings.gamma,
-            )
-
+            next_value = self.target.q_values(*following_seen).following().frozen(there.action)
         here = distribution.output(parameters[:, :-1], self.learning)
         now = self.critic.q_values(*now_seen)
-        q = now.taken(batch.action.masked_fill(steps.left_out[..., None], 0))
-        found = {
-            "actor_loss": self._actor_loss(here, now, temperature, steps, allowed),
-            "critic_loss": losses.critic_loss(q, target, steps),
-        }
-        with torch.no_grad():
-            seen = torch.cat([q, target[None], here.entropy[None]])
-            means = steps.mean(seen)
-            target_mean, entropy = means[2], means[3]
-            q_max = seen[:2].masked_fill(steps.left_out, -math.inf).amax()
-        if self.learns_temperature:
-            goal: float | Tensor = self.entropy_goal
-            if allowed is not None:
-                goal = steps.mean(self.settings.goal_among(allowed.sum(-1)))
-            found["ent_coef_loss"] = losses.temperature_loss(self.log_alpha, entropy, goal)
-        metrics = {f"train/{name}": x.detach() for name, x in found.items()}
-        return found, metrics | {
-            "train/ent_coef": temperature,
-            "train/entropy": entropy,
-            "train/q_mean": means[:2].mean(),
-            "train/q_max": q_max,
-            "train/target_mean": target_mean,
-        }
-
-    def _actor_loss(
-        self, here: PolicyOutput, now: QValues, temperature: Tensor, steps: losses.Counted,
-        allowed: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        """What `actor_objective` names."""
-        objective, climbs = self.objective, list[Tensor]()
-        if objective.value:
-            climbs.append(losses.actor_loss(here.soft_value(now.frozen, temperature), steps))
-        if objective.cross_entropy:
-            log_policy, worth = here.log_shares(), now.frozen(None)
-            cross = losses.cross_entropy_loss(log_policy, worth, temperature, steps, allowed)
-            climbs.append(objective.cross_entropy * cross)
-        return climbs[0] if len(climbs) == 1 else climbs[0] + climbs[1]
+        q = now.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
+        return continuous_losses(
+            now.frozen(here.action), here.entropy, q, next_value, there.entropy, batch.reward,
+            batch.terminated, batch.valid, self.log_alpha, self.rules,
+            entropy_goal=self.entropy_goal,
+        )  # fmt: skip
 
     def diagnostics(self, batch: Batch) -> Metrics:
         """A closer look at a batch, for now and then; changes nothing."""
@@ -276,14 +267,8 @@ class Learner:
                 module.train(training)
 
 
-def keep_freed_memory() -> None:
-    """Let glibc reuse large blocks, for this process, instead of asking the kernel anew.
-
-    An update allocates and frees some megabytes many times, and the kernel clears every page it
-    hands out: a tenth of the update. glibc keeps free what is smaller than the largest block that
-    it has mapped and freed; it learns from blocks of up to 32 MiB. Elsewhere nothing happens.
-    """
-    torch.empty(31 * 2**20, dtype=torch.uint8)
+def _metrics(found: Mapping[str, Tensor]) -> Metrics:
+    return {f"train/{name}": x.detach() for name, x in found.items()}
 
 
 def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:

@@ -3,7 +3,6 @@
 Each owns an embedder and a history encoder; the twin Q heads share the critic's.
 """
 
-import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -180,7 +179,7 @@ class Critic(nn.Module):
         )
 
     def q_values(self, *features: Tensor) -> "QValues":
-        """Q at features of `network`, whole or in parts."""
+        """Q of continuous actions at features of `network`, whole or in parts."""
         return QValues(self, features)
 
 
@@ -189,26 +188,17 @@ class QValues:
 
     def __init__(self, critic: Critic, features: Sequence[Tensor]) -> None:
         self.features: Sequence[Tensor] = features
-        self.head = critic.head
-        self.table = critic.head(*features) if critic.discrete else None  # (2, …, A), once
+        self.critic = critic
 
     def following(self) -> "QValues":
         """Of all steps (B, T) but the first."""
-        later = copy.copy(self)
-        later.features = [x[:, 1:] for x in self.features]
-        later.table = None if self.table is None else self.table[:, :, 1:]
-        return later
+        return QValues(self.critic, [x[:, 1:] for x in self.features])
 
     def taken(self, action: Tensor) -> Tensor:
-        """(2, …) of actions (…, A), one-hot if discrete; gradients reach the critic."""
-        if self.table is not None:
-            return (self.table * action).sum(-1)
-        return self.head(*self.features, action)[..., 0]
+        """(2, …) of actions (…, A); gradients reach the critic."""
+        return self.critic.head(*self.features, action)[..., 0]
 
-    def frozen(self, action: Tensor | None) -> Tensor:
-        """`Values` of a policy: gradients reach the action and never the critic."""
-        if self.table is not None:
-            return self.table.detach()
-        assert action is not None
+    def frozen(self, action: Tensor) -> Tensor:
+        """The lower of the twins, (…): gradients reach the action and never the critic."""
         features = (x.detach() for x in self.features)
-        return self.head(*features, action, frozen=True)[..., 0]
+        return self.critic.head(*features, action, frozen=True)[..., 0].amin(0)

@@ -12,14 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kalmanac.ops import gpu
-from kalmanac.ops.late import late
+from kalmanac.ops.adam import Moving, Rates, adam_step
 
 ALIGNED = 16  # numbers: parameters begin at multiples of 64 bytes, as matrix products like them
-TINY = 1e-8  # of Adam
-
-_moved = late("kalmanac.ops.gpu.adam_kernels", "Moved")
-_step = late("kalmanac.ops.gpu.adam_kernels", "step")
 
 
 class Trailing(NamedTuple):
@@ -45,15 +40,15 @@ class Adam:
         self.values = side_by_side(everything)
         self.spans = _spans(groups)
         self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
-        first, last = self.spans[trailing.groups[0]], self.spans[trailing.groups[-1]]
-        self._followed = slice(first.start, last.stop)
+        self._begin = self.spans[trailing.groups[0]].start
         self.gradients = torch.zeros_like(self.values)
         self._slots = _views(self.gradients, everything)
         self._gaps = [self.values.new_zeros(_room(p) - p.numel()) for p in everything]
         self._average = torch.zeros_like(self.values)
         self._square = torch.zeros_like(self.values)
         self._steps = self.values.new_zeros(())
-        self._fused = self.values.is_cuda and gpu.INSTALLED
+        tensors = (self.values, self.gradients, self._average, self._square, self._steps)
+        self._moving = Moving(*tensors, trailing.values)
 
     @torch.no_grad()
     def step(
@@ -63,41 +58,12 @@ class Adam:
 
         Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
         """
-        move = self._move_fused if self._fused else self._move
-        return dict(zip(clipped, move(gradients, max_norm, clipped), strict=True))
-
-    def _move(
-        self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
-    ) -> list[Tensor]:
-        beside = [x for g, gap in zip(gradients, self._gaps, strict=True) for x in (g, gap)]
-        torch.cat([x.reshape(-1) for x in beside], out=self.gradients)
-        norms = []
-        for name in clipped:
-            own = self.gradients[self.spans[name]]
-            norms.append(torch.linalg.vector_norm(own))
-            if max_norm is not None:
-                own.mul_((max_norm / (norms[-1] + 1e-6)).clamp(max=1))
-        self._steps += 1
-        torch._fused_adam_(
-            [self.values], [self.gradients], [self._average], [self._square], [], [self._steps],
-            lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=0.0,
-            eps=TINY, amsgrad=False, maximize=False,
-        )  # fmt: skip
-        _, values, rate = self.trailing
-        values.lerp_(self.values[self._followed], rate)
-        return norms
-
-    def _move_fused(
-        self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
-    ) -> list[Tensor]:
-        torch._foreach_copy_(self._slots, [g.contiguous() for g in gradients])
-        _, values, rate = self.trailing
-        moved = (self.values, self.gradients, self._average, self._square, self._steps, values)
-        return _step(
-            _moved(*moved), [self.spans[name] for name in clipped], self._followed.start,
-            learning_rate=self.learning_rate, tau=rate, max_norm=max_norm, betas=self.betas,
-            tiny=TINY,
-        )  # fmt: skip
+        rates = Rates(self.learning_rate, self.betas, self.trailing.rate, max_norm)
+        groups = [self.spans[name] for name in clipped]
+        norms = adam_step(
+            self._moving, gradients, self._slots, self._gaps, groups, self._begin, rates
+        )
+        return dict(zip(clipped, norms, strict=True))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Adam's two averages and its count of steps, as tensors."""

@@ -2,12 +2,12 @@
 
 from kalmanac.encoders.dropout import Dropout, draw_dropout_from
 from kalmanac.encoders.encoder import HistoryEncoder, State
-from kalmanac.encoders.fused_linear import FusedLinear
 from kalmanac.encoders.kalman import Beliefs, KalmanLayer
 from kalmanac.encoders.kalman_block import KalmanBlock
 from kalmanac.encoders.kalman_encoder import KalmanEncoder
 from kalmanac.encoders.mamba import MambaBlock
 from kalmanac.encoders.memoryless import Memoryless
+from kalmanac.encoders.projection import Linear
 from kalmanac.encoders.recurrent import GRUEncoder, LSTMEncoder
 from kalmanac.encoders.s5 import S5Block
 from kalmanac.encoders.ssm import SSMLayer
@@ -19,13 +19,13 @@ __all__ = [
     "ENCODERS",
     "Beliefs",
     "Dropout",
-    "FusedLinear",
     "GRUEncoder",
     "HistoryEncoder",
     "KalmanBlock",
     "KalmanEncoder",
     "KalmanLayer",
     "LSTMEncoder",
+    "Linear",
     "MambaBlock",
     "Memoryless",
     "S5Block",

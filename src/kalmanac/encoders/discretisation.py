@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from kalmanac.ops.arguments import carry_dtype
 from kalmanac.ops.hold import zero_order_hold
+from kalmanac.ops.scan.arguments import carry_dtype
 
 RAW_STEP_SIZE = -7.0  # Δ̃ at the start (paper, Table 1)
 

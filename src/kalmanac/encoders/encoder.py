@@ -11,7 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kalmanac.ops import arguments
+from kalmanac.ops.dispatch import at_hand, pads_are_free
+from kalmanac.ops.scan import arguments
 
 State = tuple[Tensor, ...]  # always a NamedTuple when an encoder hands it out
 Lengths = Tensor | Sequence[int] | None
@@ -70,7 +71,9 @@ class HistoryEncoder(nn.Module, ABC):
         as long with pads as without, and no step depends on the pads behind it: lengths would only
         add operations there.
         """
-        return self(h, lengths=None if h.is_cuda else lengths, reset=reset, observed=observed)[0]
+        return self(
+            h, lengths=None if pads_are_free(h) else lengths, reset=reset, observed=observed
+        )[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State]:
         """`forward`, with its types."""
@@ -126,9 +129,7 @@ def read_steps(
 
 def _all_full(rows: Tensor, steps: int) -> bool:
     """No row has pads, as far as that can be seen without waiting for a device."""
-    if rows.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return bool((rows == steps).all())
+    return at_hand(rows) and bool((rows == steps).all())
 
 
 def check_step(

@@ -17,8 +17,7 @@ from kalmanac.encoders.encoder import (
     positive_sizes,
     read_steps,
 )
-from kalmanac.encoders.fused_linear import FusedLinear
-from kalmanac.encoders.projection import Projection
+from kalmanac.encoders.projection import Linear, Projection
 from kalmanac.ops import Belief, Filtering, has_kalman_layer, kalman_layer, kalman_scan_packed
 
 R_MIN = 1e-3  # floor of the reading noise's variance (a choice; the paper names none)
@@ -86,7 +85,7 @@ class KalmanLayer(HistoryEncoder):
             nn.init.constant_(self.in_projection.bias[-d_state:], raw)
         else:
             self.raw_process_noise = nn.Parameter(torch.full((d_state,), raw))
-        self.out_projection = FusedLinear(d_state * (1 + variance_feature), d_model)
+        self.out_projection = Linear(d_state * (1 + variance_feature), d_model)
 
     def initial_state(self, batch: int) -> Belief:
         """N(0, 1) in every channel."""

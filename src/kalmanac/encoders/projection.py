@@ -1,48 +1,21 @@
-"""A linear layer with many outputs, made fast on a CPU."""
+"""Linear layers as `nn.Linear` has them, computed by `ops.dense`."""
 
-from typing import Any
+from torch import Tensor, nn
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.autograd.function import once_differentiable
-
-from kalmanac.encoders.fused_linear import FusedLinear
-from kalmanac.ops.row_products import add_product, room_for
+from kalmanac.ops.dense import dense
 
 
-class Projection(FusedLinear):
-    """y = W x + b, as `nn.Linear`: the same parameters, names and initial values.
-
-    On a CPU, PyTorch first writes b to all of y and then adds the product, and sums up all of y's
-    gradient once more for b. With 16 inputs that takes five times as long as the product itself.
-    There the bias is the weight of a one that stands beside x.
-    """
+class Linear(nn.Linear):
+    """y = W x + b: the same parameters, names and initial values as `nn.Linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) to (…, outputs)."""
-        plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-        if plain or x.device.type != "cpu":
-            return super().forward(x)
-        return _Affine.apply(x, self.weight, self.bias)
+        return dense(x, self.weight, self.bias)
 
 
-class _Affine(torch.autograd.Function):
-    """One product forward and two backward, no other pass over the outputs."""
+class Projection(nn.Linear):
+    """The same with many outputs for its inputs, which a CPU takes in another form."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        wide = F.pad(x, (0, 1), value=1.0)
-        ctx.save_for_backward(wide, weight)
-        return wide @ torch.cat([weight, bias[:, None]], 1).mT
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        wide, weight = ctx.saved_tensors
-        into = given @ weight if ctx.needs_input_grad[0] else None
-        rows, slopes = wide.flatten(0, -2), given.flatten(0, -2)
-        room = room_for(rows, slopes)  # transposed: half the time of givenᵀ wide
-        add_product(room, rows, slopes)
-        found = room.sum(0).mT
-        return into, found[:, :-1], found[:, -1]
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, inputs) to (…, outputs)."""
+        return dense(x, self.weight, self.bias, bias_as_weight=True)

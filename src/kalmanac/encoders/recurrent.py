@@ -1,20 +1,16 @@
 """GRU and LSTM, resettable and safe on padded batches.
 
-On a GPU with TF32 products, a GRU takes kernels of ours (`fused_gru.py`); all else takes PyTorch's.
 Sequences run unpacked: packing needs lengths on the host, which breaks graph capture. A reset cuts
-the sequence for them, and the pieces run one after the other. A single step takes PyTorch's cells:
-cuDNN would gather weights that lie apart into one piece of memory, at every call. torch.compile
-refuses any nn.GRU or nn.LSTM in a full graph until `torch._dynamo.config.allow_rnn` is set.
+the sequence, and the pieces run one after the other. A single step takes PyTorch's cells: cuDNN
+would gather weights that lie apart into one piece of memory, at every call. torch.compile refuses
+any nn.GRU or nn.LSTM in a full graph until `torch._dynamo.config.allow_rnn` is set.
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
 
-from kalmanac.encoders import fused_gru
 from kalmanac.encoders.encoder import (
     HistoryEncoder,
     Lengths,
@@ -25,8 +21,9 @@ from kalmanac.encoders.encoder import (
     positive_sizes,
     read_steps,
 )
-from kalmanac.encoders.fused_linear import FusedLinear
+from kalmanac.encoders.projection import Linear
 from kalmanac.encoders.stack import output_norm
+from kalmanac.ops.gru import gru, pieces, takes_lengths
 
 
 class GRUState(NamedTuple):
@@ -54,7 +51,7 @@ class GRUEncoder(HistoryEncoder):
         self.d_model, self.d_state = d_model, d_state
         widths = [d_model, *[d_state] * (layers - 1)]
         self.layers = nn.ModuleList(nn.GRU(n, d_state, batch_first=True) for n in widths)
-        self.out_projection = FusedLinear(d_state, d_model)
+        self.out_projection = Linear(d_state, d_model)
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> GRUState:
@@ -81,14 +78,14 @@ class GRUEncoder(HistoryEncoder):
         self, h: Tensor, *, lengths: Tensor, reset: Tensor | None = None,
         observed: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """See `HistoryEncoder`. The kernels' time grows with the steps: they are told of pads."""
+        """See `HistoryEncoder`. Where time grows with the steps, the layers are told of pads."""
         read_steps(self, h, None, None, reset, observed)
-        if not all(fused_gru.possible(h, _weights(cast(nn.GRU, x))) for x in self.layers):
+        if not all(takes_lengths(h, _weights(cast(nn.GRU, x))) for x in self.layers):
             return super().represent(h, lengths=lengths, reset=reset, observed=observed)
         start = h.new_zeros(len(h), self.d_state)
         for layer in self.layers:
             weights = _weights(cast(nn.GRU, layer))
-            h = fused_gru.run(h, start, weights, lengths=lengths, reset=reset)
+            h = gru(h, start, weights, lengths=lengths, reset=reset)
         return self.norm(self.out_projection(h))
 
     def step(
@@ -117,7 +114,7 @@ class LSTMEncoder(HistoryEncoder):
         self.d_model, self.d_state = d_model, d_state
         widths = [d_model, *[d_state] * (layers - 1)]
         self.layers = nn.ModuleList(nn.LSTM(n, d_state, batch_first=True) for n in widths)
-        self.out_projection = FusedLinear(d_state, d_model)
+        self.out_projection = Linear(d_state, d_model)
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> LSTMState:
@@ -172,17 +169,9 @@ def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:
     """The hidden states of all steps, (B, T, N)."""
     weights = _weights(layer)
     x, hidden = x.to(weights[0].dtype), hidden.to(weights[0].dtype)
-    if fused_gru.possible(x, weights):
-        return fused_gru.run(x, hidden, weights, lengths=steps.lengths, reset=steps.reset)
-    found = []
-    for begin, end in pieces(steps.reset, x.shape[1]):
-        if steps.reset is not None:
-            hidden = hidden.masked_fill(steps.reset[:, begin, None], 0)
-        piece, start = x[:, begin:end].contiguous(), hidden[None].contiguous()
-        y, last = torch.gru(piece, start, weights, True, 1, 0.0, layer.training, False, True)
-        found.append(y)
-        hidden = last[0]
-    return torch.cat(found, 1) if found else x.new_zeros(*x.shape[:2], layer.hidden_size)
+    return gru(
+        x, hidden, weights, lengths=steps.lengths, reset=steps.reset, training=layer.training
+    )
 
 
 PASS = 1e4  # a gate's input that saturates it exactly in every dtype: σ(PASS) = 1, σ(-PASS) = 0
@@ -222,19 +211,3 @@ def _lstm(
 def _weights(layer: nn.RNNBase) -> list[Tensor]:
     """Input weights, hidden weights, and the biases of both."""
     return list(layer.parameters())
-
-
-def pieces(reset: Tensor | None, steps: int) -> Iterator[tuple[int, int]]:
-    """Ranges of steps that begin wherever any row resets.
-
-    Where the flags cannot be read (while a graph is traced or captured), every step is a piece.
-    """
-    if reset is None:
-        cuts = []
-    elif torch.compiler.is_compiling() or (
-        reset.is_cuda and torch.cuda.is_current_stream_capturing()
-    ):
-        cuts = list(range(1, steps))
-    else:
-        cuts = [t for t in reset.any(0).nonzero()[:, 0].tolist() if t > 0]
-    return pairwise([0, *cuts, steps]) if steps else iter(())

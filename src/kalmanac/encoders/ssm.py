@@ -15,7 +15,7 @@ from kalmanac.encoders.encoder import (
     positive_sizes,
     read_steps,
 )
-from kalmanac.encoders.fused_linear import FusedLinear
+from kalmanac.encoders.projection import Linear
 from kalmanac.encoders.stack import Stack
 from kalmanac.ops import linear_scan
 
@@ -36,9 +36,9 @@ class SSMLayer(HistoryEncoder):
         super().__init__()
         positive_sizes(d_model=d_model, d_state=d_state)
         self.d_model, self.d_state = d_model, d_state
-        self.in_projection = FusedLinear(d_model, d_state)
+        self.in_projection = Linear(d_model, d_state)
         self.dynamics = ZeroOrderHold(d_state, raw_step_size=raw_step_size)
-        self.out_projection = FusedLinear(d_state, d_model)
+        self.out_projection = Linear(d_state, d_model)
 
     def initial_state(self, batch: int) -> LatentState:
         """x = 0."""

@@ -18,6 +18,7 @@ from kalmanac.encoders.encoder import (
     read_steps,
 )
 from kalmanac.encoders.stack import output_norm
+from kalmanac.ops.dispatch import readable
 
 
 class Window(NamedTuple):
@@ -123,8 +124,7 @@ class TransformerEncoder(HistoryEncoder):
 
     def _room(self, state: Window) -> int:
         """How many steps every row can take before its window rolls; 0 where that is unreadable."""
-        captured = state.filled.is_cuda and torch.cuda.is_current_stream_capturing()
-        if torch.compiler.is_compiling() or captured or state.filled.numel() == 0:
+        if not readable(state.filled) or state.filled.numel() == 0:
             return 0
         return self.window - int(state.filled.max())
 

@@ -1,7 +1,6 @@
 """Experiments: the one description of a run, and what happens when it is run."""
 
 from kalmanac.experiment.building import (
-    check_device,
     check_environment,
     check_workers,
     evaluation_environment,
@@ -21,6 +20,7 @@ from kalmanac.experiment.running import resume, resume_together, run, run_togeth
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.trust import Trust, UntrustedError, ask_on_terminal, read_trusted
 from kalmanac.experiment.under_way import CHECKPOINT_EVERY, Outcome
+from kalmanac.ops.device import check_device
 
 __all__ = [
     "AGENTS",

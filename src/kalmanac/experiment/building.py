@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Literal
 
 import gymnasium
-import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
@@ -42,20 +40,6 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
             came = f"{experiment.env} with {bad}" if bad else experiment.env
             raise ValueError(f"eval_on_device: got True for {came}, expected best-arm as it is")
     return spec
-
-
-def check_device(device: str) -> None:
-    """ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
-    asked: torch.device | None = None
-    with suppress(RuntimeError):
-        asked = torch.device("cpu" if device == "auto" else device)
-    if asked is None or asked.type not in ("cpu", "cuda"):
-        raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")
-    usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if asked.type == "cuda" and (asked.index or 0) >= usable:
-        raise ValueError(
-            f"device: got {device!r}, expected one that is there: {usable} usable GPUs here"
-        )
 
 
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:

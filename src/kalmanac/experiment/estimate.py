@@ -10,12 +10,14 @@ from typing import NamedTuple
 import torch
 
 from kalmanac.agent import Learner
-from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
+from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith, can_record
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.full_batch import full_batch
-from kalmanac.experiment.memory import held_bytes, held_on_devices, release
+from kalmanac.experiment.memory import held_bytes, release
 from kalmanac.experiment.room import GB, needed
+from kalmanac.ops.device import held_on_gpus, synchronize
+from kalmanac.ops.dispatch import packs_rows
 from kalmanac.replay import Batch
 from kalmanac.rollout import closed
 from kalmanac.runlog import duration
@@ -44,7 +46,7 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
 
 
 def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
-    held = held_bytes() + (held_on_devices() or 0)
+    held = held_bytes() + (held_on_gpus() or 0)
     env = training_environment(experiment)
     model = make_model(dataclasses.replace(experiment, update_to_data=0.0), env, device)
     steps = endlessly(model, experiment.total_steps)
@@ -59,7 +61,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
         generator=torch.Generator(model.device).manual_seed(experiment.seed),
         rule=experiment.drawing,
         burn_in=experiment.burn_in,
-        packed=model.device.type == "cpu",
+        packed=packs_rows(model.device),
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)
     how = model.settings
@@ -89,7 +91,7 @@ def update_as_trained(
     learner: Learner, batch: Batch, settings: TrainingSettings
 ) -> Callable[[], object]:
     """An update in the form that a training runs: on CUDA, replayed from a graph if it is."""
-    if learner.device.type == "cuda":
+    if can_record(learner.device):
         work = UpdateWith(learner, batch)
         work.tf32 = settings.tf32
         return Captured([work], learner.device, record=settings.graph)
@@ -101,8 +103,7 @@ def mean_seconds(work: Callable[[], object], device: torch.device, seconds: floa
 
     def done() -> None:
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
 
     for _ in range(WARM_UP + 1):  # an update's graph is recorded after its warm-up
         done()

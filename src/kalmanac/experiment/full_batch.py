@@ -5,6 +5,7 @@ import torch
 from kalmanac.experiment.building import horizon
 from kalmanac.experiment.description import Experiment
 from kalmanac.observation import PartSize, Sizes
+from kalmanac.ops.dispatch import packs_rows
 from kalmanac.replay import Batch
 
 
@@ -31,5 +32,5 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         terminated=~valid,
         valid=valid,
         lengths=torch.full((rows,), steps + 1, device=device),
-        reset=first if device.type == "cpu" else None,  # as packed rows have it
+        reset=first if packs_rows(device) else None,  # as packed rows have it
     )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from kalmanac.ops.device import free_on_gpu, release_on_gpus
+
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
 
@@ -25,21 +27,10 @@ def held_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def held_on_devices() -> int | None:
-    """What the process has taken from its GPUs now, caches and graphs included; None: it has none.
-
-    The driver's own part, some hundred megabytes, is not in it.
-    """
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return None
-    return sum(torch.cuda.memory_reserved(i) for i in range(torch.cuda.device_count()))
-
-
 def free_bytes(device: torch.device) -> int | None:
     """Memory that the process can still get on the device; None where nobody tells."""
-    if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + cached
+    if (free := free_on_gpu(device)) is not None:
+        return free
     told = [x for x in (_of_machine(), _of_group()) if x is not None]
     return min(told, default=None)
 
@@ -47,8 +38,7 @@ def free_bytes(device: torch.device) -> int | None:
 def release() -> None:
     """Give back what nobody holds any more, to the devices, too."""
     gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    release_on_gpus()
 
 
 def _of_machine() -> int | None:

@@ -17,7 +17,8 @@ from kalmanac.experiment.building import (
 )
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import EvaluationStoppedError, OnDevice, evaluate
-from kalmanac.experiment.memory import held_bytes, held_on_devices
+from kalmanac.experiment.memory import held_bytes
+from kalmanac.ops.device import held_on_gpus
 from kalmanac.rollout import EnvironmentFailedError, Episode, close_failed, closed
 from kalmanac.runlog import MODELS, RunFolder
 from kalmanac.sac import Callback, RecurrentSAC
@@ -274,7 +275,7 @@ class Recorder(Callback):
         now = time.perf_counter()
         seconds = max(now - self._row_began, 1e-9)
         since = self._updates - self._updates_before
-        on_devices = held_on_devices()
+        on_devices = held_on_gpus()
         self.folder.log_time(
             step,
             {

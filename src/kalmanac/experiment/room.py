@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from kalmanac.agent import Learner
+from kalmanac.agent.capture import can_record
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.failure import explain
 from kalmanac.experiment.full_batch import full_batch
 from kalmanac.experiment.memory import free_bytes, release
+from kalmanac.ops.device import kind, peak_on_gpu
 from kalmanac.replay import Batch, bytes_needed
 
 GB = 1e9
@@ -58,7 +60,7 @@ def check_room(
     told = (
         f"memory: got a run that needs {need.total / GB:.3g} GB{each} (replay "
         f"{need.replay / GB:.3g}, update {need.update / GB:.3g}), expected at most "
-        f"{usable / runs / GB:.3g} GB on {device.type}"
+        f"{usable / runs / GB:.3g} GB on {kind(device)}"
     )
     flags = _proposals(experiment, learner, need, runs, usable)
     fits = f"{' or '.join(flags)} would fit" if flags else "no smaller replay or batch alone would"
@@ -67,10 +69,10 @@ def check_room(
 
 def needed(experiment: Experiment, learner: Learner) -> Need:
     """What a run of this experiment will take on the learner's device."""
-    on_gpu = learner.device.type == "cuda"
+    recorded = can_record(learner.device)
     return Need(
         replay=_replay(experiment, learner, experiment.buffer_size),
-        update=(2 if on_gpu else 1) * update_bytes(experiment, learner) + on_gpu * WORKSPACES,
+        update=(1 + recorded) * update_bytes(experiment, learner) + recorded * WORKSPACES,
         learner=sum(x.nbytes for x in learner.state_dict().values()),
     )
 
@@ -90,7 +92,7 @@ def update_bytes(experiment: Experiment, learner: Learner) -> int:
         if not isinstance(explain(error), str):
             raise
         raise NoRoomError(
-            f"memory: got windows of which {rows} do not fit on {learner.device.type}, expected a "
+            f"memory: got windows of which {rows} do not fit on {kind(learner.device)}, expected a "
             f"context_length smaller than {experiment.context_length}"
         ) from None
     finally:
@@ -101,14 +103,13 @@ def update_bytes(experiment: Experiment, learner: Learner) -> int:
 def _held_by_update(learner: Learner, batch: Batch) -> int:
     """The batch, and what is kept of the forward pass until the backward one has read it."""
     given = sum(x.nbytes for x in (*batch.observation, *batch[1:]) if x is not None)
-    if learner.device.type == "cuda":
-        learner.update(batch)  # libraries take their workspaces, once
-        learner.side_by_side.forget()
-        torch.cuda.reset_peak_memory_stats(learner.device)
-        before = torch.cuda.memory_allocated(learner.device)
+
+    def update() -> None:
         learner.update(batch)
-        torch.cuda.synchronize(learner.device)
-        return given + torch.cuda.max_memory_allocated(learner.device) - before
+        learner.side_by_side.forget()
+
+    if (peak := peak_on_gpu(update, learner.device)) is not None:
+        return given + peak
     held: dict[int, int] = {}  # bytes by place
 
     def keep(x: Tensor) -> Tensor:
@@ -154,5 +155,5 @@ def _replay(experiment: Experiment, learner: Learner, capacity: int | None) -> i
         experiment.num_envs,
         experiment.total_steps,
         capacity=capacity if capacity is None else max(capacity, experiment.num_envs),
-        reserved=learner.device.type == "cuda",
+        reserved=can_record(learner.device),
     )

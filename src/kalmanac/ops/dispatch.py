@@ -1,86 +1,130 @@
-"""Which backend runs a scan: the table, the choice, and the ways to override it."""
+"""Which form of an operation runs here: the questions about devices, precision and compilers.
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+Operations have a plain form in PyTorch, and fused forms: Triton kernels on a GPU, numba's or wide
+products on a CPU. Each operation chooses by these answers alone, so that nobody above asks.
+
+With TRITON_INTERPRET=1 in the environment, Triton interprets the kernels and those of the scans
+run on CPU tensors: slowly, but it is the same code, so that it can be tested without a GPU.
+"""
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from kalmanac.ops import cpu, gpu, parallel, reference
-from kalmanac.ops.belief import Belief
-from kalmanac.ops.inputs import KalmanInputs, KalmanLayerInputs, LinearInputs
-
-
-class Backend(NamedTuple):
-    """One implementation of both scans."""
-
-    name: str
-    kalman: Callable[[KalmanInputs], tuple[Belief, Belief]]
-    linear: Callable[[LinearInputs], tuple[Tensor, Tensor]]
-    why_not: Callable[[torch.device, torch.dtype], str | None]  # None where it can run
-    fused: bool  # takes half-precision, raw (softplus) and packed signals as they are
-    # the filter between two projections in one go, if it has one
-    kalman_layer: Callable[[KalmanLayerInputs], tuple[Tensor, Belief]] | None = None
+# Looked up once: torch.compile does not trace the search for a package.
+TRITON = find_spec("triton") is not None
+NUMBA = find_spec("numba") is not None
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+Precision = Literal["ieee", "tf32", "bfloat16"]  # of a product's factors; ieee: not rounded
+GPU_SCANS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+CPU_SCANS = (*GPU_SCANS, torch.complex64, torch.complex128)
 
 
-def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:
+def on_gpu(x: Tensor) -> bool:
+    """x lies on a GPU, where few large operations are fast, and many small ones are not."""
+    return x.is_cuda
+
+
+def fused(x: Tensor) -> bool:
+    """Triton kernels take x in the place of plain operations."""
+    return x.is_cuda and TRITON and not INTERPRETED
+
+
+def fused_products(x: Tensor, weight: Tensor) -> bool:
+    """Triton kernels make products of x and the weight: these may round their factors to TF32.
+
+    In full precision, libraries are faster; torch.compile and autocast take plain operations.
+    """
+    if not (fused(x) and x.dtype == weight.dtype == torch.float32):
+        return False
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cuda"):
+        return False
+    return torch.backends.cuda.matmul.fp32_precision == "tf32" and _has_tf32(x.device)
+
+
+@cache
+def _has_tf32(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+@cache
+def shared_bytes(device: torch.device) -> int:
+    """Memory that one program of a Triton kernel may share on the GPU."""
+    from triton.runtime import driver
+
+    return driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
+
+
+def fused_cpu(x: Tensor) -> bool:
+    """Forms made for a CPU take x: torch.compile and autocast take plain operations."""
+    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+    return not plain and x.device.type == "cpu"
+
+
+def fused_scan(device: torch.device, dtype: torch.dtype) -> str | None:
+    """The fused backend for scans of signals of `dtype` on `device`, if one can run there."""
+    if device.type == "cpu":
+        return "cpu" if why_no_cpu_scan(device, dtype) is None else None
+    return "gpu" if why_no_gpu_scan(device, dtype) is None else None
+
+
+def why_no_cpu_scan(device: torch.device, dtype: torch.dtype) -> str | None:
+    """None if numba's scans can take signals of `dtype` on `device`, else the reason."""
+    if device.type != "cpu":
+        return f"it needs tensors on the CPU, got {device}"
+    if dtype not in CPU_SCANS:
+        return f"it has no kernel for {dtype}"
+    if not NUMBA:
+        return "numba is not installed"
     return None
 
 
-BACKENDS = {
-    "reference": Backend("reference", reference.kalman, reference.linear, _anywhere, False),
-    "parallel": Backend("parallel", parallel.kalman, parallel.linear, _anywhere, False),
-    "cpu": Backend("cpu", cpu.kalman, cpu.linear, cpu.why_not, True, cpu.kalman_layer),
-    "gpu": Backend("gpu", gpu.kalman, gpu.linear, gpu.why_not, True),
-}
+def why_no_gpu_scan(device: torch.device, dtype: torch.dtype) -> str | None:
+    """None if Triton's scans can take signals of `dtype` on `device`, else the reason."""
+    if not TRITON:
+        return "triton is not installed"
+    if device.type != ("cpu" if INTERPRETED else "cuda"):
+        return f"it needs tensors on a CUDA device, got {device}"
+    if dtype not in GPU_SCANS:
+        return f"it has no kernel for {dtype}"
+    return None
 
 
-class _Override(threading.local):
-    """The backend of the innermost `use_backend` block of this thread.
+def differentiates(*tensors: Tensor) -> bool:
+    """Autograd will ask for the gradient of one of these."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
-    Not a ContextVar: torch.compile can neither trace nor guard one.
+
+def watched() -> bool:
+    """Somebody records operators: torch.compile, torch.export, fake tensors."""
+    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
+
+
+def readable(x: Tensor) -> bool:
+    """The host may read numbers of x: it is neither traced nor captured in a CUDA graph."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def at_hand(x: Tensor) -> bool:
+    """The host reads numbers of x without waiting for a device."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def pads_are_free(x: Tensor) -> bool:
+    """Time does not grow with the pads of x, as long as there are processors for all rows."""
+    return x.is_cuda
+
+
+def packs_rows(device: torch.device) -> bool:
+    """Several episodes to a row of a batch are worth it here: time grows with tokens.
+
+    Elsewhere fixed shapes are, which a CUDA graph can record.
     """
-
-    name: str | None = None
-
-
-_override = _Override()
-
-
-@contextmanager
-def use_backend(name: str) -> Iterator[None]:
-    """Run every scan inside the block on backend `name`; a call's own `backend=` still wins."""
-    outer, _override.name = _override.name, _known(name)
-    try:
-        yield
-    finally:
-        _override.name = outer
-
-
-def choose(asked: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
-    """The backend for a call. An explicit choice is obeyed or refused, never replaced."""
-    name = asked if asked is not None else _override.name
-    if name is not None:
-        backend = BACKENDS[_known(name)]
-        reason = backend.why_not(device, dtype)
-        if reason is not None:
-            raise ValueError(f"backend: {name!r} cannot run here: {reason}")
-        return backend
-    fused = BACKENDS["cpu" if device.type == "cpu" else "gpu"]
-    if fused.why_not(device, dtype) is None:
-        return fused
-    # one step is a handful of plain operations: a scan of any kind would only add to them
-    return BACKENDS["reference" if steps == 1 else "parallel"]
-
-
-def usable(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
-    """For every backend: None if it can run there, else the reason why not."""
-    return {name: backend.why_not(device, dtype) for name, backend in BACKENDS.items()}
-
-
-def _known(name: str) -> str:
-    if name not in BACKENDS:
-        raise ValueError(f"backend: got {name!r}, expected one of {', '.join(BACKENDS)}")
-    return name
+    return device.type == "cpu"

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.library import custom_op
 
-from kalmanac.ops import gpu
-from kalmanac.ops.late import late
+from kalmanac.ops.dispatch import fused
 
 
 def zero_order_hold(
@@ -23,7 +22,7 @@ def zero_order_hold(
 
     On CUDA this is one kernel in each direction, else some twenty launches for a hundred numbers.
     """
-    if log_rate.is_cuda and gpu.why_not(log_rate.device, log_rate.dtype) is None:
+    if fused(log_rate):
         found = fused_hold(log_rate, gain, raw_step)
         return found[0], None if gain is None else found[1]
     return plain_hold(log_rate, gain, raw_step)
@@ -39,21 +38,21 @@ def plain_hold(
     return a, None if gain is None else torch.expm1(exponent) / rate * gain
 
 
-_forward = late("kalmanac.ops.gpu.hold_kernels", "hold_forward")
-_backward = late("kalmanac.ops.gpu.hold_kernels", "hold_backward")
-
-
 @custom_op("kalmanac::hold", mutates_args=())
 def fused_hold(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
     """[a, b], or [a], by the GPU backend's kernel."""
-    return _forward(log_rate, gain, raw_step)
+    from kalmanac.ops.hold_kernels import hold_forward
+
+    return hold_forward(log_rate, gain, raw_step)
 
 
 @custom_op("kalmanac::hold_backward", mutates_args=())
 def _adjoint(
     log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, given: list[Tensor]
 ) -> list[Tensor]:
-    return _backward(log_rate, gain, raw_step, [x.contiguous() for x in given])
+    from kalmanac.ops.hold_kernels import hold_backward
+
+    return hold_backward(log_rate, gain, raw_step, [x.contiguous() for x in given])
 
 
 @fused_hold.register_fake

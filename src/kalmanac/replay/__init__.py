@@ -1,9 +1,10 @@
 """Replay: steps go in, right-padded batches of sub-trajectories come out."""
 
 from kalmanac.observation import Observation, Sizes
+from kalmanac.ops.windows import Windows
 from kalmanac.replay.batch import Batch
 from kalmanac.replay.buffer import Replay, bytes_needed
-from kalmanac.replay.drawing import RULES, Windows
+from kalmanac.replay.drawing import RULES
 from kalmanac.replay.journal import (
     Books,
     Changes,

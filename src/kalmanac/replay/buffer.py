@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from kalmanac.observation import Observation, Sizes
-from kalmanac.ops import gpu
+from kalmanac.ops.transfer import sent
+from kalmanac.ops.windows import Windows
 from kalmanac.replay import drawing, gathering, layout, validation
 from kalmanac.replay.batch import Batch
 from kalmanac.replay.episodes import Episodes
-from kalmanac.replay.storage import Storage, row_bytes, sent
+from kalmanac.replay.storage import Storage, row_bytes
 from kalmanac.replay.validation import Indices, Values
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
@@ -136,14 +137,14 @@ class Replay:
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
         """
-        if rule == "episodes" and not packed and self.device.type == "cuda" and gpu.INSTALLED:
+        if rule == "episodes" and not packed:
             self._check_draw(batch, context, burn_in, rule)
-            drawn = layout.drawn_one_a_row(
+            windows, places = layout.drawn_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
             return gathering.gather(
-                drawn[1], drawn[0], self._storage, true_previous_action=true_previous_action
+                places, windows, self._storage, true_previous_action=true_previous_action
             )
         windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
         return self.gather(
@@ -153,7 +154,7 @@ class Replay:
     def draw(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0,
-    ) -> drawing.Windows:  # fmt: skip
+    ) -> Windows:  # fmt: skip
         """Choose windows. They are good until the next `add` or `close`."""
         self._check_draw(batch, context, burn_in, rule)
         return drawing.draw(
@@ -170,7 +171,7 @@ class Replay:
             raise ValueError("replay: got no transitions yet, expected at least one to draw from")
 
     def gather(
-        self, windows: drawing.Windows, most: int, *, true_previous_action: bool = False,
+        self, windows: Windows, most: int, *, true_previous_action: bool = False,
         packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Read windows of up to `most` transitions. Only packed ones need the host."""

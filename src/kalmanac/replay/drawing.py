@@ -15,18 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kalmanac.ops.windows import Windows, cut_episodes, windows_of
 from kalmanac.replay.episodes import LENGTH, Table
-
-
-class Windows(NamedTuple):
-    """Stretches of stored episodes, each (B,) int64. Burn-in steps are the first `burn_in` of
-    `steps`."""
-
-    stream: Tensor
-    first: Tensor  # the position of the first token, burn-in included
-    steps: Tensor  # transitions, burn-in included: steps + 1 tokens
-    burn_in: Tensor  # transitions that only warm the encoder up
-    before: Tensor  # stored transitions of the episode before the first token
 
 
 class Cut(NamedTuple):
@@ -45,21 +35,12 @@ def draw(
     Each is extended to the left by up to `burn_in` stored steps.
     """
     cut = RULES[rule](table, batch, context, generator)
-    stream, first, _ = table.entries.index_select(1, cut.slot)
-    warm = cut.start.clamp(max=burn_in)
-    before = cut.start - warm
-    return Windows(stream, first + before, cut.stop - before, warm, before)
+    return windows_of(table.entries, *cut, burn_in)
 
 
 def _episodes(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
-    which, where = uniform(table, batch, 2, generator)
-    slot = (which * table.episodes).long()
-    length = table.entries[LENGTH].index_select(0, slot)
-    long = length > context
-    offset = (where * (length + (context - 1))).long() - (context - 1)
-    start = (offset * long).clamp(min=0)
-    stop = torch.where(long, torch.minimum(offset + context, length), length)
-    return Cut(slot, start, stop)
+    numbers = uniform(table, batch, 2, generator)
+    return Cut(*cut_episodes(numbers, *table, context))
 
 
 def _starts(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.replay.storage import sent
+from kalmanac.ops.transfer import is_host, sent
 from kalmanac.replay.validation import Indices
 
 STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
@@ -36,7 +36,7 @@ class Episodes:
         self.slot = np.full(streams, -1, np.int64)  # of the open episode, once it has a transition
         self.followed: list[Indices] | None = None  # slots that changed, where somebody asks for it
         self.device = device
-        self._copied = device.type != "cpu"  # else the tensors are the bookkeeping's own memory
+        self._copied = not is_host(device)  # else the tensors are the bookkeeping's own memory
         self._set_table(np.zeros((3, 64), np.int64), 0)
         self.index_rows(rows)
 

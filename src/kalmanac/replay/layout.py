@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.ops.late import late
-from kalmanac.replay.drawing import Windows, uniform
+from kalmanac.ops.windows import Places, Windows, place_windows
+from kalmanac.ops.windows import one_a_row as lay_one_a_row
+from kalmanac.replay.drawing import uniform
 from kalmanac.replay.episodes import Table
 from kalmanac.replay.packing import first_fit_decreasing
 from kalmanac.replay.storage import Storage
-
-place_windows = late("kalmanac.ops.gpu.window_kernels", "place_windows")
 
 
 class Layout(NamedTuple):
@@ -31,37 +30,24 @@ class Layout(NamedTuple):
 
 def one_a_row(windows: Windows, storage: Storage, width: int) -> Layout:
     """A window a row, `width` tokens wide. Fixed shapes, no host read."""
-    place = torch.arange(width, device=storage.device)
-    first = (windows.first % storage.rows)[:, None] + place
-    ring = first - (first >= storage.rows) * storage.rows  # cheaper than a remainder a place
-    last = windows.steps[:, None]
-    # masked_fill, not where: on CUDA, where would copy its scalar from the host, and no graph
-    # could capture that.
-    token = (windows.stream[:, None] * storage.rows + ring).masked_fill_(
-        place > last, storage.nothing
-    )
-    follows = place[:-1] < last
-    return Layout(
-        token=token,
-        step=token[:, :-1].masked_fill(~follows, storage.nothing),
-        valid=follows & (place[:-1] >= windows.burn_in[:, None]),
-        lengths=windows.steps + 1,
-        reset=None,
-        begins=torch.arange(len(last), device=storage.device) * width,
-    )
+    rows, nothing = storage.rows, storage.nothing
+    return _layout(lay_one_a_row(windows, rows=rows, nothing=nothing, width=width))
 
 
 def drawn_one_a_row(
     table: Table, storage: Storage, batch: int, context: int, *, burn_in: int,
     generator: torch.Generator,
 ) -> tuple[Windows, Layout]:  # fmt: skip
-    """Windows by the rule `episodes`, laid out as by `one_a_row`: one kernel of the GPU backend."""
-    windows, token, step, valid = place_windows(
+    """Windows by the rule `episodes`, laid out as by `one_a_row`."""
+    windows, places = place_windows(
         uniform(table, batch, 2, generator), *table, rows=storage.rows, nothing=storage.nothing,
         context=context, burn_in=burn_in, width=context + burn_in + 1,
     )  # fmt: skip
-    *drawn, begins, tokens = windows.unbind()
-    return Windows(*drawn), Layout(token, step, valid, tokens, None, begins)
+    return windows, _layout(places)
+
+
+def _layout(places: Places) -> Layout:
+    return Layout(reset=None, **places._asdict())
 
 
 def packed(windows: Windows, storage: Storage, width: int) -> Layout:

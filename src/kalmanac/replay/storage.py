@@ -3,22 +3,15 @@
 Rows of a stream form a ring: position p, counted from the stream's first row ever, lies in row
 p mod `rows`. Streams lie one after another, and behind the last of them one row stays zero: a
 padded place of a batch is a place that reads that row.
-
-What comes from the host is sent to the device in one copy, behind all that the device has been
-given before (`sent`). A copy from ordinary memory makes the host wait until the device has done all
-that, such as a round of updates; one from pinned memory only takes its turn.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kalmanac.observation import Observation, Sizes
+from kalmanac.ops.windows import read_rows
 from kalmanac.replay.validation import Indices
-
-ALIGNMENT = 16  # bytes: every dtype can be read where a value begins
 
 
 class Storage:
@@ -51,8 +44,7 @@ class Storage:
 
     def read(self, name: str, at: Tensor) -> Tensor:
         """A field at rows `at` of any shape, in that shape."""
-        field = self.fields[name]
-        return field.index_select(0, at.reshape(-1)).view(*at.shape, *field.shape[1:])
+        return read_rows(self.fields[name], at)
 
     def read_observation(self, at: Tensor, vector: Tensor | None = None) -> Observation[Tensor]:
         """The observations at rows `at` of any shape; `vector` is not read where it is given."""
@@ -64,9 +56,7 @@ class Storage:
     def read_actions(self, at: Tensor) -> Tensor:
         """Actions as vectors (…, A)."""
         found = self.read("action", at)
-        if not self.sizes.discrete:
-            return found
-        return self.codes.index_select(0, found.reshape(-1)).view(*at.shape, self.sizes.action)
+        return read_rows(self.codes, found) if self.sizes.discrete else found
 
     def grow(self, rows: int, heads: Indices) -> None:
         """More rows for each stream. `heads` (streams,): the position after each stream's last."""
@@ -116,48 +106,3 @@ def row_bytes(sizes: Sizes) -> float:
     """Of one row, with all its fields."""
     shapes = Storage(sizes, 1, 1, torch.device("meta"))
     return sum(field.nbytes for field in shapes.fields.values()) / 2  # one row, and that of zeros
-
-
-def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The values on the device, in their order; the host does not wait for those that it sends.
-
-    They are copied at once, and may change afterwards, unless the device is the host itself.
-    """
-    if device.type == "cpu":
-        return [x.to(device) for x in values]
-    there = [x.device.type != "cpu" for x in values]
-    going = [x for x, is_there in zip(values, there, strict=True) if not is_there]
-    flat = packed(going, pinned=device.type == "cuda").to(device, non_blocking=True)
-    arriving = iter(unpacked(flat, going))
-    return [
-        x.to(device) if is_there else next(arriving)
-        for x, is_there in zip(values, there, strict=True)
-    ]
-
-
-def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
-    """The bytes of tensors of the host, one after another."""
-    starts, size = _starts(values)
-    flat = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-    place = flat.numpy()
-    for x, start in zip(values, starts, strict=True):
-        place[start : start + x.nbytes] = np.ascontiguousarray(x.numpy()).reshape(-1).view(np.uint8)
-    return flat
-
-
-def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of what `packed` has put side by side, as the tensors `like` that it was given."""
-    starts, _ = _starts(like)
-    return [
-        flat[start : start + x.nbytes].view(x.dtype).view(x.shape)
-        for x, start in zip(like, starts, strict=True)
-    ]
-
-
-def _starts(values: Sequence[Tensor]) -> tuple[list[int], int]:
-    """Where each value begins, in bytes, and where the last one ends."""
-    starts, end = [], 0
-    for x in values:
-        starts.append(end)
-        end += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
-    return starts, end

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from kalmanac.observation import STORED_NAMES, Observation, PartSize, Sizes
+from kalmanac.ops.transfer import is_host
 
 Values = Tensor | ArrayLike
 Indices = NDArray[np.int64]
@@ -167,8 +168,7 @@ def _floats(name: str, x: Values, shape: tuple[int, ...]) -> Tensor:
 def _finite(name: str, x: Tensor, streams: Indices) -> Tensor:
     """x, if all of it is finite."""
     # On the host numpy takes a quarter of torch's time for so few numbers.
-    on_host = x.device.type == "cpu"
-    if not bool(np.isfinite(x.numpy()).all() if on_host else x.isfinite().all()):
+    if not bool(np.isfinite(x.numpy()).all() if is_host(x.device) else x.isfinite().all()):
         where = (~x.isfinite()).nonzero()[0]
         raise ValueError(
             f"{name}: got {x[tuple(where)].item()} in stream {streams[int(where[0])]}, "

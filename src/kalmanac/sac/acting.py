@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac.agent import Learner
-from kalmanac.agent.capture import Replayed
+from kalmanac.agent.capture import Replayed, can_record
 from kalmanac.observation import Observation
-from kalmanac.replay.storage import sent
+from kalmanac.ops.transfer import Returning, sent
 from kalmanac.sac.normaliser import Normaliser
 
 
@@ -32,19 +32,11 @@ class Asked:
 
     def __init__(self, action: Tensor, state: PolicyState) -> None:
         self.state = state  # with the actions in it
-        self._ready: torch.cuda.Event | None = None
-        if action.is_cuda:
-            held = torch.empty(action.shape, dtype=action.dtype, pin_memory=True)
-            action = held.copy_(action, non_blocking=True)
-            self._ready = torch.cuda.Event()
-            self._ready.record(torch.cuda.current_stream(state.previous_action.device))
-        self._action = action
+        self._action = Returning(action)
 
     def actions(self) -> NDArray[Any]:
         """Agent actions, int64 (n,) or float32 (n, A)."""
-        if self._ready is not None:
-            self._ready.synchronize()
-        return self._action.numpy()
+        return self._action.array()
 
 
 class Policy:
@@ -95,7 +87,7 @@ class Policy:
         if self.normaliser is not None:
             shown = self.normaliser.normalize(shown)
         draws = (generator or self.learner.acting) if explore else None
-        if self.device.type == "cpu" or self.watched or not self.graph:
+        if not can_record(self.device) or self.watched or not self.graph:
             action, after = self._act(shown, start, state, draws)
         else:
             action, after = self._replay(shown, start, state, draws)

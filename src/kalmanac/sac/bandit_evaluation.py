@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kalmanac.agent.capture import Replayed
+from kalmanac.agent.capture import Replayed, can_record
 from kalmanac.envs.best_arm_rules import Rules
 from kalmanac.observation import Observation
-from kalmanac.replay.storage import sent
+from kalmanac.ops.transfer import sent
 from kalmanac.rollout import EachStep, Evaluation
 from kalmanac.rollout.bandits import BanditRules, Bandits
 from kalmanac.sac.acting import Policy, PolicyState
@@ -44,7 +44,7 @@ class BanditEvaluation:
         self.bandits = BanditRules(rules, episodes, policy.device)
         self._kind = type(policy.start(1).encoder)
         self._some_steps: Callable[[list[Tensor]], list[Tensor]] = self._play
-        if policy.device.type == "cuda" and policy.graph:
+        if can_record(policy.device) and policy.graph:
             self._some_steps = Replayed(self._play, [], policy.device)
 
     def __call__(

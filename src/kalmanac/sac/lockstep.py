@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kalmanac.agent import Metrics
-from kalmanac.agent.capture import Captured
+from kalmanac.agent.capture import Captured, can_record
 from kalmanac.sac.loop import TrainingLoop
 
 # told of a loop that has ended: its number, what it raised, whether all were interrupted
@@ -74,16 +74,16 @@ class Lockstep:
     def _updates(self, which: list[int]) -> list[tuple[int, Metrics]]:
         """One update of each of these loops."""
         trainings = [self.loops[i].training for i in which]
-        on_gpu = bool(which) and trainings[0].policy.device.type == "cuda"
-        if not on_gpu or len(which) < len(self._under_way):
+        together = bool(which) and can_record(trainings[0].policy.device)
+        if not together or len(which) < len(self._under_way):
             # those that are ahead of the others, as where resets are no steps, go alone
             found = [(i, self._try(i, self.loops[i].training.update)) for i in which]
             return [(i, metrics) for i, metrics in found if metrics is not None]
         try:
             if self._captured is None or self._captured[0] != which:
                 record = all(training.settings.graph for training in trainings)
-                together = Captured(trainings, trainings[0].policy.device, record=record)
-                self._captured = (which, together)
+                captured = Captured(trainings, trainings[0].policy.device, record=record)
+                self._captured = (which, captured)
             return list(zip(which, self._captured[1](), strict=True))
         except KeyboardInterrupt:
             raise

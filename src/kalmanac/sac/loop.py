@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kalmanac.agent import Metrics
+from kalmanac.agent.capture import can_record
 from kalmanac.sac.callbacks import Callback, Callbacks
 from kalmanac.sac.training import Training
 from kalmanac.sac.value_check import ValueCheck
@@ -32,7 +33,7 @@ class TrainingLoop:
             bootstraps_truncated=training.collector.bootstrap_truncated,
             scale=lambda: training.reward_factor,
         )
-        if training.policy.device.type == "cuda":  # a recorded update knows where the replay lies
+        if can_record(training.policy.device):  # a recorded update knows where the replay lies
             training.replay.reserve(total_timesteps)
 
     @property

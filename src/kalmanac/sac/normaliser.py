@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac.observation import Observation
+from kalmanac.ops.transfer import sent
 from kalmanac.replay import Batch
-from kalmanac.replay.storage import sent
 
 EPSILON = 1e-8  # added to the variance: a feature that never changes stays 0
 

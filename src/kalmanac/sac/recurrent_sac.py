@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from kalmanac.agent import AgentSettings, Learner, Metrics
 from kalmanac.agent.settings import ActorObjective
 from kalmanac.agent.snapshot import load_generator
+from kalmanac.ops.device import choose_device
 from kalmanac.replay import Replay
 from kalmanac.rollout import as_vector
 from kalmanac.rollout.streams import Environment
@@ -30,7 +31,7 @@ from kalmanac.sac.progress import ProgressBar
 from kalmanac.sac.replay_buffer import read_buffer, write_buffer
 from kalmanac.sac.return_scale import ReturnScale
 from kalmanac.sac.session import Session
-from kalmanac.sac.settings import Drawing, TrainingSettings, choose_device
+from kalmanac.sac.settings import Drawing, TrainingSettings
 from kalmanac.sac.training import Training
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kalmanac.agent.capture import can_record
 from kalmanac.replay import Batch
 
 EPSILON = 1e-8  # added to the variance: rewards that are always 0 stay 0
@@ -63,7 +64,7 @@ class ReturnScale:
     def batch(self, batch: Batch) -> Batch:
         """`batch` with scaled rewards; on a GPU by the factor of the last `settle`."""
         device = batch.reward.device
-        if device.type == "cpu" or device not in self._settled:
+        if not can_record(device) or device not in self._settled:
             self.settle(device)
         return batch._replace(reward=batch.reward * self._settled[device])
 

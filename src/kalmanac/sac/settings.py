@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
-import torch
-
 Drawing = Literal["episodes", "starts", "transitions"]
 
 
@@ -117,13 +115,3 @@ class TrainingSettings:
 @functools.cache
 def _exactly(number: float) -> Fraction:
     return Fraction(number).limit_denominator(1_000_000)
-
-
-def choose_device(device: str | torch.device) -> torch.device:
-    """ "auto" is CUDA where it is available, else the CPU."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and chosen.index is not None:
-        torch.cuda.set_device(chosen)  # kernels are launched on the current one
-    return chosen

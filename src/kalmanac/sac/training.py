@@ -9,9 +9,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.agent import Metrics
-from kalmanac.agent.capture import Captured, Work
+from kalmanac.agent.capture import Captured, Work, can_record
 from kalmanac.agent.snapshot import load_generator
 from kalmanac.envs.spaces import ActionCodec, ObservationCodec
+from kalmanac.ops.dispatch import packs_rows
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
 from kalmanac.sac.acting import Asked, Policy, PolicyState
@@ -98,7 +99,7 @@ class Training(Work):
 
     def update(self) -> Metrics:
         """Draw a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
-        if self.policy.device.type != "cuda":
+        if not can_record(self.policy.device):
             return self.run()
         if self._captured is None:
             self._captured = Captured([self], self.policy.device, record=self.settings.graph)
@@ -192,7 +193,7 @@ class Training(Work):
             rule=settings.drawing,
             burn_in=settings.burn_in,
             true_previous_action=settings.true_previous_action,
-            packed=self.policy.device.type == "cpu",
+            packed=packs_rows(self.policy.device),
         )
         if self.return_scale is not None:
             batch = self.return_scale.batch(batch)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from kalmanac.experiment import CHECKPOINT_EVERY, Experiment, StopSignals, check_device
 from kalmanac.experiment.flags import read_flags, show_help
+from kalmanac.ops.device import gpus
 from kalmanac.printable import MESSAGE, one_line
 from kalmanac.suites import SUITES
 from kalmanac.sweep.board import Board
@@ -131,7 +130,7 @@ def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: 
 def make_executor(options: Options, record: Record) -> tuple[Executor, How]:
     """Cores are shared: each job has as many threads as there are cores for it."""
     gpu = options.device.startswith("cuda") or (
-        options.device == "auto" and options.on == "local" and torch.cuda.is_available()
+        options.device == "auto" and options.on == "local" and bool(gpus())
     )
     jobs = options.jobs or (1 if gpu else cores())
     threads = options.threads or (1 if options.on == "ray" else max(1, cores() // jobs))

@@ -103,6 +103,8 @@ def measure(experiments: Sequence[Experiment]) -> Speeds:
     """Time one of each kind, twice for about half a second."""
     import torch
 
+    from kalmanac.ops.device import gpus
+
     kinds = {key_of(experiment): experiment for experiment in reversed(experiments)}
     seconds = {}
     for number, (key, experiment) in enumerate(sorted(kinds.items()), 1):
@@ -110,7 +112,8 @@ def measure(experiments: Sequence[Experiment]) -> Speeds:
         found = min(estimate(experiment, seconds=0.2).seconds for _ in range(2))
         seconds[key] = round(found, 1)
         print(f"{number}/{len(kinds)} {key}: {seconds[key]:,.0f} s", file=sys.stderr, flush=True)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+    cards = gpus()
+    device = cards[0].name if cards else _processor()
     told = (
         f"{device}, one run at a time with {_threads(torch.get_num_threads())}, torch "
         f"{torch.__version__}, {datetime.now(UTC):%Y-%m-%d}; one task of each family, timed for a "

@@ -1,0 +1,106 @@
+"""The machine: which devices it has, their memory, and waiting for them."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import torch
+
+
+class GPU(NamedTuple):
+    """One that this machine has."""
+
+    name: str
+    bytes: int
+
+
+def gpus() -> list[GPU]:
+    """Those that can be used, by their number."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    cards = [torch.cuda.get_device_properties(i) for i in range(count)]
+    return [GPU(card.name, card.total_memory) for card in cards]
+
+
+def kind(device: torch.device) -> str:
+    """cpu or cuda: the device without its number."""
+    return device.type
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """ "auto" is CUDA where it is available, else the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and chosen.index is not None:
+        torch.cuda.set_device(chosen)  # kernels are launched on the current one
+    return chosen
+
+
+def check_device(device: str) -> None:
+    """ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
+    asked: torch.device | None = None
+    with suppress(RuntimeError):
+        asked = torch.device("cpu" if device == "auto" else device)
+    if asked is None or asked.type not in ("cpu", "cuda"):
+        raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")
+    if asked.type == "cuda" and (asked.index or 0) >= (usable := len(gpus())):
+        raise ValueError(
+            f"device: got {device!r}, expected one that is there: {usable} usable GPUs here"
+        )
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def held_on_gpus() -> int | None:
+    """What the process has taken from its GPUs now, caches and graphs included; None: it has none.
+
+    The driver's own part, some hundred megabytes, is not in it.
+    """
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return None
+    return sum(torch.cuda.memory_reserved(i) for i in range(torch.cuda.device_count()))
+
+
+def free_on_gpu(device: torch.device) -> int | None:
+    """Memory that the process can still get on the device; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + cached
+
+
+def release_on_gpus() -> None:
+    """Give back what nobody holds any more."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def peak_on_gpu(work: Callable[[], object], device: torch.device) -> int | None:
+    """Bytes that `work` takes at its most; None on a CPU, where nobody counts, and nothing is run.
+
+    It runs twice: in the first run, libraries take their workspaces.
+    """
+    if device.type != "cuda":
+        return None
+    work()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def keep_freed_memory(device: torch.device) -> None:
+    """Let glibc reuse large blocks, for this process, instead of asking the kernel anew.
+
+    On a CPU, an update allocates and frees some megabytes many times, and the kernel clears every
+    page it hands out: a tenth of the update. glibc keeps free what is smaller than the largest
+    block that it has mapped and freed; it learns from blocks of up to 32 MiB. Elsewhere nothing
+    happens.
+    """
+    if device.type == "cpu":
+        torch.empty(31 * 2**20, dtype=torch.uint8)

@@ -1,0 +1,1 @@
+"""The two scans: Kalman filters and linear recurrences, masked and resettable."""

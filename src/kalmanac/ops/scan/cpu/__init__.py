@@ -1,0 +1,1 @@
+"""Backend `cpu`: fused forward and closed-form backward in numba, threads over the batch."""

@@ -1,0 +1,1 @@
+"""Backend `gpu`: fused forward and closed-form backward in Triton."""

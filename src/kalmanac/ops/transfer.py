@@ -1,0 +1,85 @@
+"""Between host and device without waiting: one copy, behind all that the device has to do before.
+
+A copy from ordinary memory makes the host wait until the device has done all that, such as a round
+of updates; one from pinned memory only takes its turn.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+ALIGNMENT = 16  # bytes: every dtype can be read where a value begins
+
+
+def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """The values on the device, in their order; the host does not wait for those that it sends.
+
+    They are copied at once, and may change afterwards, unless the device is the host itself.
+    """
+    if device.type == "cpu":
+        return [x.to(device) for x in values]
+    there = [x.device.type != "cpu" for x in values]
+    going = [x for x, is_there in zip(values, there, strict=True) if not is_there]
+    flat = packed(going, pinned=device.type == "cuda").to(device, non_blocking=True)
+    arriving = iter(unpacked(flat, going))
+    return [
+        x.to(device) if is_there else next(arriving)
+        for x, is_there in zip(values, there, strict=True)
+    ]
+
+
+def is_host(device: torch.device) -> bool:
+    """Tensors on the device are the host's own memory: nothing is to be sent."""
+    return device.type == "cpu"
+
+
+class Returning:
+    """A tensor on its way to the host: a GPU may still be at work, and `array` waits for it."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._ready: torch.cuda.Event | None = None
+        if x.is_cuda:
+            held = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+            held.copy_(x, non_blocking=True)
+            self._ready = torch.cuda.Event()
+            self._ready.record(torch.cuda.current_stream(x.device))
+            x = held
+        self._held = x
+
+    def array(self) -> NDArray[Any]:
+        """What has arrived."""
+        if self._ready is not None:
+            self._ready.synchronize()
+        return self._held.numpy()
+
+
+def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
+    """The bytes of tensors of the host, one after another."""
+    starts, size = _starts(values)
+    flat = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+    place = flat.numpy()
+    for x, start in zip(values, starts, strict=True):
+        place[start : start + x.nbytes] = np.ascontiguousarray(x.numpy()).reshape(-1).view(np.uint8)
+    return flat
+
+
+def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Views of what `packed` has put side by side, as the tensors `like` that it was given."""
+    starts, _ = _starts(like)
+    return [
+        flat[start : start + x.nbytes].view(x.dtype).view(x.shape)
+        for x, start in zip(like, starts, strict=True)
+    ]
+
+
+def _starts(values: Sequence[Tensor]) -> tuple[list[int], int]:
+    """Where each value begins, in bytes, and where the last one ends."""
+    starts, end = [], 0
+    for x in values:
+        starts.append(end)
+        end += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
+    return starts, end

@@ -1,0 +1,63 @@
+"""Windows drawn and laid out by one kernel are those of the plain operations."""
+
+import pytest
+import torch
+
+from kalmanac.observation import Sizes
+from kalmanac.ops import windows
+from kalmanac.replay.drawing import draw
+from kalmanac.replay.episodes import Table
+from kalmanac.replay.layout import drawn_one_a_row, one_a_row
+from kalmanac.replay.storage import Storage
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("burn_in", [0, 3])
+@pytest.mark.parametrize("context", [1, 5, 200])
+def test_one_kernel_draws_and_places_what_plain_operations_do(
+    context: int, burn_in: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, streams, lengths = 40, 3, [1, 2, 7, 30, 1, 12]
+    entries = torch.zeros(3, 64, dtype=torch.int64)
+    for slot, length in enumerate(lengths):  # some lie over the end of their ring
+        entries[:, slot] = torch.tensor([slot % streams, 25 + 11 * slot, length])
+    table = Table(entries.to(device), torch.tensor([len(lengths)], device=device))
+    storage = Storage(Sizes(1, 2, True), streams, rows, torch.device(device))
+
+    def seeded() -> torch.Generator:
+        return torch.Generator(device).manual_seed(4)
+
+    monkeypatch.setattr(windows, "fused", lambda x: True)
+    found, places = drawn_one_a_row(
+        table, storage, 16, context, burn_in=burn_in, generator=seeded()
+    )
+    truth = draw(table, 16, context, rule="episodes", burn_in=burn_in, generator=seeded())
+    expected = one_a_row(truth, storage, context + burn_in + 1)
+    for name, x in truth._asdict().items():
+        assert torch.equal(getattr(found, name), x), name
+    for name, x in expected._asdict().items():
+        if x is not None:
+            assert torch.equal(getattr(places, name), x), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sizes", [Sizes(1, 3, True), Sizes(5, 2, False), Sizes(3, 17, True)])
+def test_one_kernel_reads_what_plain_operations_do(sizes: Sizes, device: str) -> None:
+    random = torch.Generator().manual_seed(0)
+    rows, streams, width = 40, 3, 9
+    storage = Storage(sizes, streams, rows, torch.device(device))
+    for name, field in storage.fields.items():
+        top = sizes.action if name == "action" and sizes.discrete else 2
+        drawn = torch.randint(top, field[:-1].shape, generator=random)
+        field[:-1] = drawn.to(field) if not field.is_floating_point() else drawn / 3 + 0.1
+    token = torch.randint(storage.nothing, (6, width), generator=random).to(device)
+    last = torch.tensor([[8], [0], [3], [7], [8], [1]], device=device)
+    place = torch.arange(width, device=device)
+    token = token.masked_fill(place > last, storage.nothing)
+    step = token[:, :-1].masked_fill(place[:-1] >= last, storage.nothing)
+    given = (storage.fields, token, step, storage.codes if sizes.discrete else None)
+    found, truth = windows._fused_read(*given), windows._plain_read(*given)
+    for name, x in truth._asdict().items():
+        assert torch.equal(getattr(found, name), x), name
