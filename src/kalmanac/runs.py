@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kalmanac.agent_names import agent_of
 from kalmanac.disk import FolderLock
 from kalmanac.json_file import expect_whole
 from kalmanac.printable import one_line
@@ -126,11 +127,10 @@ def read_run(path: Path, *, now: float) -> Run:
     row = told["log_every"] / speed if speed else 0.0  # seconds
     if status == "running" and not is_written(path, row, now=now):
         status = "killed"
-    memoryless = told["encoder"] == "memoryless"
     return Run(
         path=path,
         task=str(told["env"]),
-        agent="oracle" if told["privileged"] and memoryless else str(told["encoder"]),
+        agent=agent_of(str(told["encoder"]), bool(told["privileged"])),
         seed=told["seed"],
         status=status,
         step=max(summary.get("step", 0), int(timing.get("step") or 0)),

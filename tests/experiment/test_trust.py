@@ -12,7 +12,7 @@ import pytest
 
 import kalmanac
 from kalmanac.cli import main
-from kalmanac.envs.origin import foreign_code
+from kalmanac.envs.registry import foreign_code
 from kalmanac.experiment import UntrustedError, read_trusted, resume, run
 from kalmanac.experiment.afterwards import ExampleEpisodes, play_afterwards
 from kalmanac.runlog import SIGNATURE, is_signed, read_summary

@@ -8,12 +8,10 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
-from kalmanac.envs.best_arm_rules import Rules
-from kalmanac.envs.best_arm_vector import BestArmVector
-from kalmanac.envs.corruption import Corruption
-from kalmanac.envs.raised import words
-from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
-from kalmanac.envs.workers import TIMEOUT
+from kalmanac.envs.best_arm import BestArmVector, Rules
+from kalmanac.envs.registry import EnvironmentSpec, environment, make_vector, worker_count
+from kalmanac.envs.sensors import Corruption
+from kalmanac.envs.workers import TIMEOUT, words
 from kalmanac.experiment.description import Experiment, expect_known
 from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
 from kalmanac.sac import RecurrentSAC, TrainingSettings
@@ -45,7 +43,7 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
     """ValueError unless the environments can run in so many processes."""
     corruption = Corruption(**experiment.part(Corruption))
-    side_by_side(check_environment(experiment), experiment.num_envs, workers, corruption)
+    worker_count(check_environment(experiment), experiment.num_envs, workers, corruption)
 
 
 def training_environment(

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from kalmanac.envs.bayes import Ceiling, bayes_threshold
-from kalmanac.envs.best_arm_rules import Rules
-from kalmanac.envs.table import ENVS
+from kalmanac.envs.best_arm import Rules
+from kalmanac.envs.registry import ENVS
 from kalmanac.heatmap_file import Heatmap, read_heatmap
 from kalmanac.printable import one_line
 from kalmanac.report.curves_figure import Panel, draw_curves

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kalmanac.agent_names import agent_of
 from kalmanac.json_file import expect_number
 from kalmanac.older_runs import NEUTRAL
 from kalmanac.printable import one_line
@@ -165,9 +166,7 @@ def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, 
 
 def _agent(experiment: Mapping[str, Any]) -> str:
     encoder = one_line(experiment["encoder"], WORDS)
-    if not experiment.get("privileged", False):
-        return encoder
-    return "oracle" if encoder == "memoryless" else f"{encoder}, privileged"
+    return agent_of(encoder, experiment.get("privileged", False))
 
 
 def _told_settings(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:

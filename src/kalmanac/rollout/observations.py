@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.spaces import ActionCodec, ObservationCodec
+from kalmanac.envs.codecs import ActionCodec, ObservationCodec
 from kalmanac.observation import Observation
 
 Bools = NDArray[np.bool_]

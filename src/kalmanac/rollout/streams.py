@@ -22,10 +22,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.copies import CopiesHandedOut
-from kalmanac.envs.raised import words
-from kalmanac.envs.resuming import environment_state, restore_environment
-from kalmanac.envs.workers import WorkerError
+from kalmanac.envs.checkpointable import environment_state, restore_environment
+from kalmanac.envs.workers import WorkerError, words
+from kalmanac.envs.wrappers import CopiesHandedOut
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 ENOUGH_ENDS = 10  # of episodes in a row, to suspect that last observations are lost
@@ -237,7 +236,8 @@ class LastObservations:
             warnings.warn(
                 f"env: got the next episode's first observation in place of the last one at each "
                 f"of {self._alike} ends. An environment that fills one array again and again must "
-                "return copies; in an AsyncVectorEnv, kalmanac.envs.Leavable around it does so",
+                "return copies; in an AsyncVectorEnv, kalmanac.envs.Checkpointable around it does "
+                "so",
                 stacklevel=2,
             )
 

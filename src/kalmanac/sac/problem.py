@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from kalmanac.envs.spaces import action_codec, observation_codec, privileged_space
+from kalmanac.envs.codecs import action_codec, observation_codec, privileged_space
 from kalmanac.observation import Sizes
 from kalmanac.rollout import InfoKeys, ObservationReader, info_keys
 from kalmanac.rollout.observations import Arrays
