@@ -2,9 +2,7 @@
 
 from kalmanac.observation import Observation, Sizes
 from kalmanac.ops.windows import Windows
-from kalmanac.replay.batch import Batch
 from kalmanac.replay.buffer import Replay, bytes_needed
-from kalmanac.replay.drawing import RULES
 from kalmanac.replay.journal import (
     Books,
     Changes,
@@ -15,6 +13,7 @@ from kalmanac.replay.journal import (
     pieces,
     rebuild,
 )
+from kalmanac.replay.sampling import RULES, Batch
 
 __all__ = [
     "RULES",

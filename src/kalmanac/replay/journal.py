@@ -15,8 +15,7 @@ from torch import Tensor
 
 from kalmanac.replay.buffer import Replay
 from kalmanac.replay.episodes import FIRST, LENGTH, STREAM
-from kalmanac.replay.storage import row_bytes
-from kalmanac.replay.validation import Indices, whole_number
+from kalmanac.replay.storage import Indices, check_whole_number, row_bytes
 
 Piece = dict[str, Any]
 Books = dict[str, Tensor]
@@ -121,9 +120,9 @@ def expect_books(state: Books, streams: int, capacity: int | None) -> None:
 
     What passes bounds what a replay needs: no more episodes than steps, no more steps than rows.
     """
-    whole_number("streams", streams, 1)
+    check_whole_number("streams", streams, 1)
     if capacity is not None:
-        whole_number("capacity", capacity, streams)
+        check_whole_number("capacity", capacity, streams)
     for name, dtype in ({"episodes": torch.int64} | _KINDS).items():
         book, shape = state[name], (() if name == "episodes" else (streams,))
         if not isinstance(book, Tensor) or (tuple(book.shape), book.dtype) != (shape, dtype):
