@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from kalmanac.agent import AgentSettings
-from kalmanac.agent.images import ImageEmbedder
-from kalmanac.agent.networks import read_history
+from kalmanac.agent.networks import ImageEmbedder, read_history
 from kalmanac.replay import Batch, Observation, Sizes
 from tests.agent.cases import batch, gradients, learner, observing
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from kalmanac.agent import Actor, AgentSettings, Critic, Learner
-from kalmanac.agent.networks import read_history
-from kalmanac.agent.twin import Perceptron, TwinPerceptron
+from kalmanac.agent.networks import Perceptron, TwinPerceptron, read_history
 from kalmanac.encoders.parameters import count_parameters
 from kalmanac.ops import mlp
 from kalmanac.replay import Sizes

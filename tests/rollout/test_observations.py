@@ -9,7 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from kalmanac.envs import PrivilegedObservation, make_vector
-from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec
 from kalmanac.envs.sensors import Corruption
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector, EnvironmentFailedError, ObservationReader, info_keys

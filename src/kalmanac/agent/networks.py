@@ -3,20 +3,24 @@
 Each owns an embedder and a history encoder; the twin Q heads share the critic's.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from kalmanac.agent.heads import ActionDistribution, Categorical, SquashedGaussian
-from kalmanac.agent.images import ImageEmbedder
 from kalmanac.agent.settings import AgentSettings
-from kalmanac.agent.twin import Perceptron, TwinPerceptron
 from kalmanac.encoders import State, make_encoder
 from kalmanac.encoders.projection import Projection
 from kalmanac.observation import Observation, Sizes
+from kalmanac.ops.dispatch import Precision
+from kalmanac.ops.mlp import mlp
 from kalmanac.replay import Batch
+
+ImageShape = tuple[int, int, int]  # channels, height, width
 
 
 class History(NamedTuple):
@@ -73,7 +77,7 @@ class HistoryNetwork(nn.Module):
 
     def __init__(
         self, observation: int, action: int, settings: AgentSettings,
-        images: Sequence[tuple[int, int, int]] = (),
+        images: Sequence[ImageShape] = (),
     ) -> None:  # fmt: skip
         super().__init__()
         self.eyes = None
@@ -202,3 +206,96 @@ class QValues:
         """The lower of the twins, (…): gradients reach the action and never the critic."""
         features = (x.detach() for x in self.features)
         return self.critic.head(*features, action, frozen=True)[..., 0].amin(0)
+
+
+class Perceptron(nn.Module):
+    """Linear layers with ReLU between them; orthogonal weights, zero biases.
+
+    `precision` is that of factors where kernels of ours run the layers: on a GPU, in updates.
+    """
+
+    precision: Precision = "tf32"
+
+    def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
+        super().__init__()
+        layers = [nn.Linear(n, m) for n, m in pairwise(widths)]
+        self.layers = nn.ModuleList(layers)
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight, gain)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """(…, first width), perhaps in several parts side by side, to (…, last width)."""
+        weights = [layer.weight.mT[None] for layer in self.linear()]
+        biases = [layer.bias[None, None] for layer in self.linear()]
+        return mlp(parts, weights, biases, precision=self.precision).squeeze(0)
+
+    def linear(self) -> list[nn.Linear]:
+        """The layers, with their type."""
+        return [cast(nn.Linear, layer) for layer in self.layers]
+
+
+class TwinPerceptron(nn.Module):
+    """Two independent perceptrons on the same input, each layer one matrix product.
+
+    `precision` as in `Perceptron`.
+    """
+
+    precision: Precision = "tf32"
+
+    def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.empty(2, n, m) for n, m in pairwise(widths))
+        self.biases = nn.ParameterList(torch.zeros(2, 1, m) for m in widths[1:])
+        for weight in self.weights:
+            for twin in weight:
+                nn.init.orthogonal_(twin, gain)
+
+    def forward(self, *parts: Tensor, frozen: bool = False) -> Tensor:
+        """(…, first width), perhaps in several parts side by side, to (2, …, last width).
+
+        `frozen`: gradients reach the parts, not the weights.
+        """
+        layers = [*self.weights, *self.biases]
+        if frozen:
+            layers = [x.detach() for x in layers]
+        count = len(self.weights)
+        return mlp(parts, layers[:count], layers[count:], precision=self.precision)
+
+
+class ImageEmbedder(nn.Module):
+    """Pixels (…, P) uint8 to features (…, F · images).
+
+    Each image goes through 3 × 3 convolutions that halve its sides (rounded up), with ReLU behind
+    each, one linear layer and a LayerNorm: its features have the scale of normalised numbers.
+    """
+
+    def __init__(
+        self, shapes: Sequence[ImageShape], channels: Sequence[int], features: int
+    ) -> None:
+        super().__init__()
+        self.shapes = tuple(shapes)
+        self.features = features * len(self.shapes)
+        self.towers = nn.ModuleList(_tower(shape, channels, features) for shape in self.shapes)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(…, P) to (…, F · images)."""
+        rows = pixels.flatten(0, -2)
+        found = []
+        images = rows.split([math.prod(shape) for shape in self.shapes], -1)
+        for tower, shape, image in zip(self.towers, self.shapes, images, strict=True):
+            # as numbers in [-1/2, 1/2]; channels last in memory, which is faster on a CPU
+            x = image.unflatten(-1, shape).contiguous(memory_format=torch.channels_last)
+            found.append(tower(x.float() / 255 - 0.5))
+        return torch.cat(found, -1).unflatten(0, pixels.shape[:-1])
+
+
+def _tower(shape: ImageShape, channels: Sequence[int], features: int) -> nn.Sequential:
+    depth, height, width = shape
+    layers: list[nn.Module] = []
+    for n, m in pairwise([depth, *channels]):
+        layers += [nn.Conv2d(n, m, 3, stride=2, padding=1), nn.ReLU()]
+        height, width = (height + 1) // 2, (width + 1) // 2
+    last = channels[-1] if channels else depth
+    linear = nn.Linear(last * height * width, features)
+    return nn.Sequential(*layers, nn.Flatten(), linear, nn.LayerNorm(features))

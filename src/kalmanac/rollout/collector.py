@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.codecs import ActionCodec, ObservationCodec
+from kalmanac.envs.action_codecs import ActionCodec
+from kalmanac.envs.observation_codecs import ObservationCodec
 from kalmanac.observation import Observation
 from kalmanac.replay import Replay
 from kalmanac.rollout.observations import Arrays, ObservationReader

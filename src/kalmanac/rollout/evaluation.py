@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec
 from kalmanac.rollout.observations import BadReadingError, InfoKeys, ObservationReader
 from kalmanac.rollout.streams import (
     Environment,

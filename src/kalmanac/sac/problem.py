@@ -6,7 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from kalmanac.envs.codecs import action_codec, observation_codec, privileged_space
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec, privileged_space
 from kalmanac.observation import Sizes
 from kalmanac.rollout import InfoKeys, ObservationReader, info_keys
 from kalmanac.rollout.observations import Arrays

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from kalmanac.agent import Metrics
 from kalmanac.agent.capture import Captured, Work, can_record
 from kalmanac.agent.snapshot import load_generator
-from kalmanac.envs.codecs import ActionCodec, ObservationCodec
+from kalmanac.envs.action_codecs import ActionCodec
+from kalmanac.envs.observation_codecs import ObservationCodec
 from kalmanac.ops.dispatch import packs_rows
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
