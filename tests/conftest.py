@@ -33,6 +33,8 @@ def compiled_only(monkeypatch):
     """Without the interpreted GPU backend, for tests that run all backends on larger problems."""
     from kalmanac.ops import dispatch  # here, after the environment is set
 
+    if dispatch.TRITON:  # other tests need its own functions, defined on import, interpreted
+        importlib.import_module("triton.language")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(dispatch, "INTERPRETED", False)
 
