@@ -91,13 +91,15 @@ class Collector:
             final = arrival.terminated
             if not self.bootstrap_truncated:
                 final = final | arrival.truncated
-            done = (action, arrival.reward, final, arrival.truncated)
+            reward, truncated = arrival.reward, arrival.truncated
             if len(stepped) < len(action):
                 after = after.map(lambda x: x[stepped])
-                done = (done[0][stepped], done[1][stepped], done[2][stepped], done[3][stepped])
+                action, reward, final, truncated = (
+                    x[stepped] for x in (action, reward, final, truncated)
+                )
             if self.replay is not None:
                 if len(stepped):
-                    self.replay.add(stepped, *done, after)
+                    self.replay.add(stepped, action, reward, final, truncated, after)
                 if first is not None:
                     self.replay.begin(begun, first)
         self.observation, self.episode_start = now, arrival.begun
