@@ -94,9 +94,8 @@ class Collector:
             reward, truncated = arrival.reward, arrival.truncated
             if len(stepped) < len(action):
                 after = after.map(lambda x: x[stepped])
-                action, reward, final, truncated = (
-                    x[stepped] for x in (action, reward, final, truncated)
-                )
+                action, reward = action[stepped], reward[stepped]
+                final, truncated = final[stepped], truncated[stepped]
             if self.replay is not None:
                 if len(stepped):
                     self.replay.add(stepped, action, reward, final, truncated, after)
