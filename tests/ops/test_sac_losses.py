@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kalmanac.ops import sac_losses
 from kalmanac.ops.sac_loss_kernels import discrete_losses
-from kalmanac.ops.sac_losses import OBJECTIVES, Rules, plain_discrete_losses
+from kalmanac.ops.sac_losses import OBJECTIVES, Rules
 from tests.agent.cases import DISCRETE, batch, learner
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
@@ -50,7 +50,7 @@ def plain(
     given = x | {name: x[name].clone().requires_grad_() for name in ("logits", "q", "log_alpha")}
     rules = Rules(GAMMA, OBJECTIVES[objective], soft)
     now = given | {"q": given["q"][:, :, :-1]}
-    found = plain_discrete_losses(**now, rules=rules, entropy_goal=GOAL)
+    found = sac_losses.discrete_losses(**now, rules=rules, entropy_goal=GOAL)
     learnt = [given[name] for name in ("logits", "q", "log_alpha")]
     slopes = torch.autograd.grad(sum(found.roots), learnt)
     return found.losses | found.numbers, list(slopes)

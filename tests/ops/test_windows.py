@@ -41,7 +41,9 @@ def test_one_kernel_draws_and_places_what_plain_operations_do(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("sizes", [Sizes(1, 3, True), Sizes(5, 2, False), Sizes(3, 17, True)])
-def test_one_kernel_reads_what_plain_operations_do(sizes: Sizes, device: str) -> None:
+def test_one_kernel_reads_what_plain_operations_do(
+    sizes: Sizes, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = torch.Generator().manual_seed(0)
     rows, streams, width = 40, 3, 9
     storage = Storage(sizes, streams, rows, torch.device(device))
@@ -55,6 +57,7 @@ def test_one_kernel_reads_what_plain_operations_do(sizes: Sizes, device: str) ->
     token = token.masked_fill(place > last, storage.nothing)
     step = token[:, :-1].masked_fill(place[:-1] >= last, storage.nothing)
     given = (storage.fields, token, step, storage.codes if sizes.discrete else None)
-    found, truth = windows._fused_read(*given), windows._plain_read(*given)
+    monkeypatch.setattr(windows, "fused", lambda x: True)
+    found, truth = (windows.read_windows(*given, several_a_row=yes) for yes in (False, True))
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name

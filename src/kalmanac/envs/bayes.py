@@ -1,7 +1,7 @@
 """What can be known in Best Arm Identification, and how well a simple use of it does.
 
 The policy that decides once the posterior of the bandit's mean is clear enough is the reference
-that figures show. In the adversarial episode (paper, section 5.1 and its figure of latent space
+that figures show. In the adversarial episode (paper, section 5.2 and its figure of latent space
 rollouts) the mean is negative, but the first two samples are positive and large.
 """
 

@@ -1,4 +1,4 @@
-"""Best Arm Identification (paper, section 5.1): the rules, many bandits at once, and one of them.
+"""Best Arm Identification (paper, section 5.2): the rules, many bandits at once, and one of them.
 
 The rules stand once, as functions of arrays (n,) of any library that has numpy's names (`xp`):
 numpy in the environments here, torch where episodes are played beside an agent on its device. The
@@ -131,7 +131,7 @@ def posterior(
 
     Conjugate normal with known σ and prior N(0, v): mean = v·total / (σ² + count·v) and
     variance = v·σ² / (σ² + count·v). Without noise one sample tells μ exactly. This is what the
-    Oracle observes (paper, section 5.1, figure 1).
+    Oracle observes (paper, section 5.2, figure 3).
     """
     total, count, sigma = (np.asarray(x, dtype=np.float64) for x in (total, count, sigma))
     return posterior_of(np, total, count, sigma, prior_variance)

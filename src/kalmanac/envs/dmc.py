@@ -1,4 +1,4 @@
-"""The DeepMind Control suite (paper, section 5.2) through a thin adapter to Gymnasium.
+"""The DeepMind Control suite (paper, section 5.3) through a thin adapter to Gymnasium.
 
 Simulation, tasks and rewards are those of dm_control and MuJoCo; the adapter flattens observations,
 brings actions to [−1, 1] and passes seeds and states on. Noise comes from wrappers.

@@ -1,4 +1,4 @@
-"""Twelve tasks of POPGym (paper, section 5.3) through a thin adapter.
+"""Twelve tasks of POPGym (paper, section 5.4) through a thin adapter.
 
 Tasks and rewards are those of popgym 1.0.6, whose numbers the paper reports. The adapter one-hot
 encodes what is discrete, counts the actions of a grid through, brings continuous ones to [−1, 1]

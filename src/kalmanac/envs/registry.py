@@ -56,7 +56,7 @@ class EnvironmentSpec:
 ENVS: dict[str, EnvironmentSpec] = {
     "best-arm": EnvironmentSpec(
         name="best-arm",
-        summary="Is a noisy bandit's mean above zero? Ask, or decide (paper, section 5.1)",
+        summary="Is a noisy bandit's mean above zero? Ask, or decide (paper, section 5.2)",
         make=BestArmVector,
         single=BestArm,
         settings={
@@ -80,7 +80,7 @@ ENVS: dict[str, EnvironmentSpec] = {
     **{
         f"dmc/{task}": EnvironmentSpec(
             name=f"dmc/{task}",
-            summary=f"DeepMind Control's {task} (paper, section 5.2)",
+            summary=f"DeepMind Control's {task} (paper, section 5.3)",
             single=partial(DMC, task),
             settings={},
             horizon=dmc.HORIZON,
@@ -93,7 +93,7 @@ ENVS: dict[str, EnvironmentSpec] = {
     **{
         f"popgym/{task}": EnvironmentSpec(
             name=f"popgym/{task}",
-            summary=f"POPGym's {task} (paper, section 5.3)",
+            summary=f"POPGym's {task} (paper, section 5.4)",
             single=partial(POPGym, task),
             settings={"truth": True},
             horizon=steps,

@@ -100,7 +100,7 @@ def _is_a_row(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 class ObservationNoise(Corrupting):
-    """Adds N(0, σ²) to every number of every observation, the first one too (paper, 5.2).
+    """Adds N(0, σ²) to every number of every observation, the first one too (paper, section 5.3).
 
     The observation's bounds fall, since noise knows none.
     """

@@ -51,15 +51,13 @@ def adam_step(
         The norms of the groups' gradients, 0-d, before they were clipped.
     """
     if fused(moving.values):
-        return _fused_step(moving, gradients, slots, groups, begin, rates)
-    return _plain_step(moving, gradients, gaps, groups, begin, rates)
+        from kalmanac.ops.adam_kernels import step
 
-
-def _plain_step(
-    moving: Moving, gradients: Sequence[Tensor], gaps: Sequence[Tensor], groups: Sequence[slice],
-    begin: int, rates: Rates,
-) -> list[Tensor]:  # fmt: skip
-    """PyTorch's own Adam, and its norms."""
+        torch._foreach_copy_(list(slots), [g.contiguous() for g in gradients])
+        return step(
+            *moving, groups=groups, begin=begin, learning_rate=rates.learning_rate, tau=rates.tau,
+            max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
+        )  # fmt: skip
     beside = [x for g, gap in zip(gradients, gaps, strict=True) for x in (g, gap)]
     torch.cat([x.reshape(-1) for x in beside], out=moving.gradients)
     norms = []
@@ -68,27 +66,11 @@ def _plain_step(
         norms.append(torch.linalg.vector_norm(own))
         if rates.max_norm is not None:
             own.mul_((rates.max_norm / (norms[-1] + 1e-6)).clamp(max=1))
-    steps = moving.steps
-    steps += 1
+    moving.steps.add_(1)
     torch._fused_adam_(
-        [moving.values], [moving.gradients], [moving.average], [moving.square], [], [steps],
+        [moving.values], [moving.gradients], [moving.average], [moving.square], [], [moving.steps],
         lr=rates.learning_rate, beta1=rates.betas[0], beta2=rates.betas[1], weight_decay=0.0,
         eps=TINY, amsgrad=False, maximize=False,
     )  # fmt: skip
-    followed = moving.values[begin : begin + len(moving.trailing)]
-    moving.trailing.lerp_(followed, rates.tau)
+    moving.trailing.lerp_(moving.values[begin : begin + len(moving.trailing)], rates.tau)
     return norms
-
-
-def _fused_step(
-    moving: Moving, gradients: Sequence[Tensor], slots: Sequence[Tensor], groups: Sequence[slice],
-    begin: int, rates: Rates,
-) -> list[Tensor]:  # fmt: skip
-    """The same in two launches behind the copies of the gradients."""
-    from kalmanac.ops.adam_kernels import step
-
-    torch._foreach_copy_(list(slots), [g.contiguous() for g in gradients])
-    return step(
-        *moving, groups=groups, begin=begin, learning_rate=rates.learning_rate, tau=rates.tau,
-        max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
-    )  # fmt: skip

@@ -158,25 +158,11 @@ def discrete_losses(
         entropy_goal: what a learnt temperature aims at; one number, or (B, T).
         allowed: (B, T, A) bool: False where an action is forbidden.
     """
-    given = (logits, q, following, action, reward, terminated, valid, log_alpha)
     if takes_last_token(reward, logits.shape[-1], allowed):
         assert isinstance(entropy_goal, float)
-        return fused_discrete_losses(*given, rules, entropy_goal=entropy_goal)
-    return plain_discrete_losses(*given, rules, entropy_goal=entropy_goal, allowed=allowed)
-
-
-def takes_last_token(reward: Tensor, actions: int, allowed: Tensor | None) -> bool:
-    """`discrete_losses` wants the critic's Q at all tokens: to leave one out would take a copy."""
-    ready = fused(reward) and reward.dtype == torch.float32
-    return ready and allowed is None and actions <= MOST_ACTIONS
-
-
-def plain_discrete_losses(
-    logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
-    terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *,
-    entropy_goal: float | Tensor, allowed: Tensor | None = None,
-) -> Losses:  # fmt: skip
-    """`discrete_losses` as they are written; q (2, B, T, A)."""
+        return _fused_losses(
+            logits, q, following, action, reward, terminated, valid, log_alpha, rules, entropy_goal
+        )
     steps, temperature = Counted.of(valid), log_alpha.detach().exp()
     with torch.no_grad():
         there, later = Shares.of(logits[:, 1:]), following[:, :, 1:]
@@ -198,14 +184,17 @@ def plain_discrete_losses(
     )
 
 
-def fused_discrete_losses(
-    logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
-    terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *, entropy_goal: float,
-) -> Losses:  # fmt: skip
-    """The same by a kernel that knows the gradients; q (2, B, T + 1, A).
+def takes_last_token(reward: Tensor, actions: int, allowed: Tensor | None) -> bool:
+    """`discrete_losses` wants the critic's Q at all tokens: to leave one out would take a copy."""
+    ready = fused(reward) and reward.dtype == torch.float32
+    return ready and allowed is None and actions <= MOST_ACTIONS
 
-    Autograd begins at the heads' outputs; nothing depends on the last token.
-    """
+
+def _fused_losses(
+    logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
+    terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, entropy_goal: float,
+) -> Losses:  # fmt: skip
+    """`discrete_losses` by a kernel that knows the gradients: autograd begins at the heads."""
     from kalmanac.ops.sac_loss_kernels import discrete_losses as judged
 
     found = judged(

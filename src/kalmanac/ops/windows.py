@@ -59,31 +59,18 @@ def place_windows(
 
     `width` is context + burn_in + 1, the tokens of a row.
     """
-    place = _fused_place if fused(entries) else _plain_place
-    return place(numbers, entries, episodes, rows, nothing, context, burn_in, width)
+    if fused(entries):
+        from kalmanac.ops.window_kernels import place_windows as placed
 
-
-def _plain_place(
-    numbers: Tensor, entries: Tensor, episodes: Tensor, rows: int, nothing: int, context: int,
-    burn_in: int, width: int,
-) -> tuple[Windows, Places]:  # fmt: skip
+        found, token, step, valid = placed(
+            numbers, entries, episodes, rows=rows, nothing=nothing, context=context,
+            burn_in=burn_in, width=width,
+        )  # fmt: skip
+        *drawn, begins, tokens = found.unbind()
+        return Windows(*drawn), Places(token, step, valid, tokens, begins)
     slot, start, stop = cut_episodes(numbers, entries, episodes, context)
     windows = windows_of(entries, slot, start, stop, burn_in)
     return windows, one_a_row(windows, rows=rows, nothing=nothing, width=width)
-
-
-def _fused_place(
-    numbers: Tensor, entries: Tensor, episodes: Tensor, rows: int, nothing: int, context: int,
-    burn_in: int, width: int,
-) -> tuple[Windows, Places]:  # fmt: skip
-    from kalmanac.ops.window_kernels import place_windows as placed
-
-    found, token, step, valid = placed(
-        numbers, entries, episodes, rows=rows, nothing=nothing, context=context, burn_in=burn_in,
-        width=width,
-    )  # fmt: skip
-    *windows, begins, tokens = found.unbind()
-    return Windows(*windows), Places(token, step, valid, tokens, begins)
 
 
 def cut_episodes(
@@ -140,22 +127,11 @@ def read_windows(
         codes: the vectors (numbers, A) of discrete actions; None where actions are vectors.
         several_a_row: rows may hold several windows, one after another.
     """
-    read = _fused_read if fused(token) and not several_a_row else _plain_read
-    return read(fields, token, step, codes)
+    if fused(token) and not several_a_row:
+        from kalmanac.ops.window_kernels import read_windows as read
 
-
-def _fused_read(
-    fields: Mapping[str, Tensor], token: Tensor, step: Tensor, codes: Tensor | None
-) -> Read:
-    from kalmanac.ops.window_kernels import read_windows as read
-
-    size = fields["action"].shape[1] if codes is None else codes.shape[1]
-    return Read(*read(fields, token, step, size, codes is not None))
-
-
-def _plain_read(
-    fields: Mapping[str, Tensor], token: Tensor, step: Tensor, codes: Tensor | None
-) -> Read:
+        size = fields["action"].shape[1] if codes is None else codes.shape[1]
+        return Read(*read(fields, token, step, size, codes is not None))
     action = read_rows(fields["action"], step)
     if codes is not None:
         action = read_rows(codes, action)

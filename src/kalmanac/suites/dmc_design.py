@@ -1,4 +1,4 @@
-"""The design ablation (paper, appendix): what a Kalman layer could have besides."""
+"""The design ablation (paper, appendix E): what a Kalman layer could have besides."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The noise ablation (paper, section 5.2): six tasks under more and less noise."""
+"""The noise ablation (paper, section 5.3): six tasks under more and less noise."""
 
 from collections.abc import Iterator
 
