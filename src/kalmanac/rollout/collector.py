@@ -35,22 +35,17 @@ class Collected(NamedTuple):
 class Collector:
     """Steps a vector environment with a policy and stores what happened, stream i ↔ environment i.
 
-    With `privileged`, `observed` and `action_mask`, observations have these parts, as the
-    environment's infos say (`ObservationReader`). Without `bootstrap_truncated`, truncated episodes
-    are stored as terminated.
+    `parts` says which parts observations have beside the environment's own, as for an
+    `ObservationReader`. Without `bootstrap_truncated`, truncated episodes are stored as terminated.
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], observations: ObservationCodec, actions: ActionCodec,
-        replay: Replay | None = None, *, privileged: bool = False, observed: bool = False,
-        action_mask: bool = False, bootstrap_truncated: bool = True,
+        replay: Replay | None = None, *, bootstrap_truncated: bool = True, **parts: bool,
     ) -> None:  # fmt: skip
         self.streams = EpisodeStreams(env)
         self.actions = actions
-        self.reader = ObservationReader(
-            observations, actions, observed=observed, action_mask=action_mask,
-            privileged=privileged,
-        )  # fmt: skip
+        self.reader = ObservationReader(observations, actions, **parts)
         self.replay, self.bootstrap_truncated = replay, bootstrap_truncated
         self.observation: Arrays  # of n environments, to act on next
         self.episode_start: NDArray[np.bool_]  # (n,)
