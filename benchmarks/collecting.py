@@ -99,7 +99,7 @@ def parts(model: RecurrentSAC, steps: int) -> dict[str, float]:
     timed("acting", training, "ask")
     timed("acting", training, "_chosen")
     timed("environment", training.collector.streams.env, "step")
-    timed("senses", training.collector.senses, "see")
+    timed("observations", training.collector.reader, "read")
     timed("replay", training.replay, "add")
     timed("replay", training.replay, "begin")
     loop = model.loop(64 * steps * (SAMPLES + 1))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kalmanac.replay import Replay, Sizes
+from kalmanac.replay import Observation, Replay, Sizes
 
 LONGEST, LONGEST_MEAN, MEAN = 1000, 220.0, 40  # steps of an episode
 
@@ -22,8 +22,8 @@ def filled(
     """A replay with one terminated episode of each length, random inside."""
     replay = Replay(sizes, len(lengths), device=device)
 
-    def seen(n: int) -> np.ndarray[Any, Any]:
-        return rng.normal(size=(n, sizes.observation)).astype(np.float32)
+    def seen(n: int) -> Observation[np.ndarray[Any, Any]]:
+        return Observation(rng.normal(size=(n, sizes.observation)).astype(np.float32))
 
     replay.begin(np.arange(len(lengths)), seen(len(lengths)))
     for t in range(lengths.max()):

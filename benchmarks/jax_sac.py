@@ -78,12 +78,12 @@ class JaxSAC:
     @staticmethod
     def batch_of(batch: Batch) -> dict[str, Any]:
         """A batch as JAX's arrays on the same device, for `update`."""
+        tensors = batch._asdict() | batch.observation.to_stored()
         for name in ("reset", "observed"):
-            if getattr(batch, name) is not None:
+            if tensors.get(name) is not None:
                 raise ValueError(f"batch.{name}: got a tensor, expected None: one window a row")
         place = place_for(batch.reward.device)
-        found = {name: x for name, x in batch._asdict().items() if x is not None}
-        return {name: _array(x, place) for name, x in found.items()}
+        return {name: _array(x, place) for name, x in tensors.items() if x is not None}
 
     def update(self, batch: dict[str, Any]) -> dict[str, Any]:
         """One step of actor, critic, target and temperature; returns the losses before it."""

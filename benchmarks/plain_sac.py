@@ -53,7 +53,7 @@ class PlainSAC:
         """Critic, actor, temperature, target."""
         valid = batch.valid.float()
         count = valid.sum()
-        seen = (batch.observation, batch.previous_action)
+        seen = (batch.observation.vector, batch.previous_action)
         alpha = self.log_alpha.exp().detach()
         with torch.no_grad():
             log_p = F.log_softmax(self.actor(*seen)[0], -1)

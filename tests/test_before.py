@@ -44,7 +44,7 @@ def actions(model, steps=12):
 
 
 def _made_up(model, t):
-    if "observed" not in model.hears:
+    if "observed" not in model.info_keys:
         shape = model.observation_space.shape
         return np.sin(t + np.arange(np.prod(shape))).reshape(shape).astype(np.float32), {}
     seen = {

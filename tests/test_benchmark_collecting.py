@@ -16,9 +16,9 @@ def test_a_quick_run_tells_parts_rounds_and_evaluations(script, tmp_path, capsys
     found = json.loads(out.read_text())
     parts = found["parts"]
     assert parts.keys() == {
-        "acting", "environment", "senses", "replay", "the rest", "all but acting"
+        "acting", "environment", "observations", "replay", "the rest", "all but acting"
     }  # fmt: skip
-    told = sum(parts[name] for name in ("environment", "senses", "replay", "the rest"))
+    told = sum(parts[name] for name in ("environment", "observations", "replay", "the rest"))
     assert parts["all but acting"] == pytest.approx(told)
     assert found["round"].keys() == {"in turn", "overlap"}
     assert min(*found["round"].values(), *found["evaluation"].values()) > 0

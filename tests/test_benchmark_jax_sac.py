@@ -129,6 +129,8 @@ def test_what_is_not_written_in_jax_is_named(changes, text, bench):
 def test_packed_rows_are_named(bench):
     pytest.importorskip("jax")
     batch = ragged_batch(bench)
-    batch = batch._replace(reset=torch.zeros_like(batch.observation[..., 0], dtype=torch.bool))
+    batch = batch._replace(
+        reset=torch.zeros_like(batch.observation.vector[..., 0], dtype=torch.bool)
+    )
     with pytest.raises(ValueError, match=r"batch.reset: got a tensor, expected None"):
         bench("jax_sac").JaxSAC.batch_of(batch)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from gymnasium import spaces
 
 from kalmanac.envs import ENVS, EnvironmentSpec, make_vector, privileged_space
-from kalmanac.envs.codecs import Space
 from kalmanac.envs.extras import missing
+from kalmanac.envs.observation_codecs import Space
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kalmanac.agent import AgentSettings, Learner
 from kalmanac.encoders import ENCODERS, encoder_settings
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Batch, Observation, Sizes
 
 DISCRETE = Sizes(observation=2, action=3, discrete=True, privileged=2, observed=True)
 CONTINUOUS = Sizes(observation=2, action=2, discrete=False, privileged=2, observed=True)
@@ -59,41 +59,57 @@ def batch(sizes: Sizes, transitions: Sequence[int] = (6, 2, 1, 3), *, seed: int 
     valid = token[:, 1:]
     previous = actions(sizes, rows, steps + 1, generator=g)
     previous[:, 0] = 0
-    return Batch(
-        observation=torch.randn(rows, steps + 1, sizes.observation, generator=g) * token[..., None],
+    made = Batch(
+        observation=Observation(
+            torch.randn(rows, steps + 1, sizes.observation, generator=g) * token[..., None]
+        ),
         previous_action=previous * token[..., None],
         action=actions(sizes, rows, steps, generator=g) * valid[..., None],
         reward=torch.randn(rows, steps, generator=g) * valid,
         terminated=(torch.rand(rows, steps, generator=g) < 0.3) & valid,
         valid=valid,
         lengths=lengths,
+    )
+    return observing(
+        made,
         privileged=torch.randn(rows, steps + 1, sizes.privileged, generator=g) * token[..., None],
         observed=(torch.rand(rows, steps + 1, generator=g) < 0.8) & token,
     )
 
 
+def observing(data: Batch, **parts: Tensor | None) -> Batch:
+    """The batch with other parts of its observations."""
+    return data._replace(observation=data.observation._replace(**parts))
+
+
 def packed(windows: Batch, rows: Sequence[Sequence[int]]) -> Batch:
     """The windows of a padded batch, those named in each row one after another."""
-    width = windows.observation.shape[1]
+    width = windows.previous_action.shape[1]
     assert all(sum(int(windows.lengths[w]) for w in row) <= width for row in rows)
 
     def empty(x: Tensor) -> Tensor:
         return x.new_zeros(len(rows), *x.shape[1:])
 
-    made = {k: empty(x) for k, x in windows._asdict().items() if isinstance(x, Tensor)}
-    made["reset"] = torch.zeros(len(rows), width, dtype=torch.bool)
+    made = windows._replace(reset=torch.zeros(len(windows.lengths), width)).map(empty)
+    made = made._replace(reset=made.reset.bool())
+    tokens = [
+        (made.previous_action, windows.previous_action),
+        *((getattr(made.observation, k), x) for k, x in windows.observation.parts().items()),
+    ]
+    names = ("action", "reward", "terminated", "valid")
+    steps = [(getattr(made, name), getattr(windows, name)) for name in names]
     for row, members in enumerate(rows):
         at = 0
         for w in members:
             n = int(windows.lengths[w])
-            made["reset"][row, at] = True
-            for name in ("observation", "previous_action", "privileged", "observed"):
-                made[name][row, at : at + n] = getattr(windows, name)[w, :n]
-            for name in ("action", "reward", "terminated", "valid"):
-                made[name][row, at : at + n - 1] = getattr(windows, name)[w, : n - 1]
+            made.reset[row, at] = True
+            for to, x in tokens:
+                to[row, at : at + n] = x[w, :n]
+            for to, x in steps:
+                to[row, at : at + n - 1] = x[w, : n - 1]
             at += n
-        made["lengths"][row] = at
-    return Batch(**made)
+        made.lengths[row] = at
+    return made
 
 
 def gradients(made: Learner, data: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

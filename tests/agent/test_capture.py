@@ -7,7 +7,7 @@ import torch
 
 from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Sizes
 from tests.agent.cases import batch, both_kinds, learner
 from tests.agent.test_images import SIZES as SEEN
 from tests.agent.test_images import seen
@@ -27,7 +27,7 @@ def on_cuda(sizes: Sizes, seed: int = 3) -> Learner:
 
 def given(made: Learner, sizes: Sizes, seed: int) -> UpdateWith:
     on_host = batch(sizes, (6, 2, 1, 3), seed=seed)
-    work = UpdateWith(made, Batch._make(None if x is None else x.cuda() for x in on_host))
+    work = UpdateWith(made, on_host.map(torch.Tensor.cuda))
     work.tf32 = False  # as the eager ones
     return work
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
 def test_masks_and_images_are_captured_too(kind: str) -> None:
     sizes = MASKED if kind == "masks" else SEEN
     host = masked_batch(0) if kind == "masks" else seen(sizes, 0)
-    data = Batch._make(None if x is None else x.cuda() for x in host)
+    data = host.map(torch.Tensor.cuda)
     eager, captured = (UpdateWith(on_cuda(sizes), data) for _ in range(2))
     captured.tf32 = False
     together = Captured([captured], torch.device("cuda"))

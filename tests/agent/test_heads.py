@@ -74,7 +74,7 @@ def test_log_std_is_clamped() -> None:
 def test_gaussian_entropy_is_that_of_its_own_sample() -> None:
     policy = SquashedGaussian(2)
     parameters = 0.3 * torch.randn(4, 5, 4, generator=seeded(), dtype=torch.float64)
-    entropy, action = policy.intend(parameters, seeded(1))
+    entropy, action = policy.output(parameters, seeded(1))
     assert torch.equal(action, policy.sample(parameters, seeded(1)))
     torch.testing.assert_close(entropy, -policy.log_density(parameters, torch.atanh(action)))
 
@@ -82,7 +82,7 @@ def test_gaussian_entropy_is_that_of_its_own_sample() -> None:
 def test_gaussian_gradient_is_reparameterised() -> None:
     parameters = torch.tensor([[0.2, -0.5]], requires_grad=True)
     policy = SquashedGaussian(1)
-    (3 * policy.intend(parameters, seeded()).action).sum().backward()
+    (3 * policy.output(parameters, seeded()).action).sum().backward()
     noise = torch.empty(1, 1).normal_(generator=seeded()).item()
     slope = 3 * (1 - math.tanh(0.2 + math.exp(-0.5) * noise) ** 2)
     expected = torch.tensor([[slope, slope * math.exp(-0.5) * noise]])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kalmanac.agent.networks import read_history
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Batch, Observation, Sizes
 from tests.agent.cases import (
     CONTINUOUS,
     DISCRETE,
@@ -17,6 +17,7 @@ from tests.agent.cases import (
     every_encoder,
     gradients,
     learner,
+    observing,
     packed,
 )
 
@@ -37,11 +38,10 @@ def test_acting_step_by_step_equals_the_training_pass(encoder: str) -> None:
     state, acted = made.initial_state(n), []
     for t in range(steps):
         action, state = made.act(
-            observation[:, t],
+            Observation(observation[:, t], observed=observed[:, t]),
             previous[:, t],
             state,
             episode_start=begun[:, t],
-            observed=observed[:, t],
             explore=False,
         )
         acted.append(action)
@@ -53,12 +53,13 @@ def test_acting_step_by_step_equals_the_training_pass(encoder: str) -> None:
             before = previous[row, own].clone()
             before[0] = 0
             episode = batch(CONTINUOUS, (end - begin - 1,))._replace(
-                observation=observation[row : row + 1, own],
+                observation=Observation(
+                    observation[row : row + 1, own], observed=observed[row : row + 1, own]
+                ),
                 previous_action=before[None],
-                observed=observed[row : row + 1, own],
             )
             with torch.no_grad():
-                trained = made.actor.policy.mode(made.actor(read_history(episode)))[0]
+                trained = made.actor.distribution.mode(made.actor(read_history(episode)))[0]
             torch.testing.assert_close(found[row, own], trained, rtol=1e-5, atol=1e-5)
     if encoder != "memoryless":
         apart = (found[0, 4:] - found[0, :5]).abs().max()
@@ -92,13 +93,16 @@ def test_garbage_on_pads_changes_nothing(encoder: str, sizes: Sizes) -> None:
         values = torch.tensor([math.nan, math.inf, -1e30]).repeat(x.numel())[: x.numel()]
         return torch.where(real.view(*real.shape, *[1] * (x.dim() - 2)), x, values.view_as(x))
 
-    assert clean.privileged is not None
-    assert clean.observed is not None
+    observation = clean.observation
+    assert observation.privileged is not None
+    assert observation.observed is not None
     soiled = clean._replace(
-        observation=dirty(clean.observation, token),
+        observation=Observation(
+            vector=dirty(observation.vector, token),
+            observed=observation.observed | ~token,
+            privileged=dirty(observation.privileged, token),
+        ),
         previous_action=dirty(clean.previous_action, token),
-        privileged=dirty(clean.privileged, token),
-        observed=clean.observed | ~token,
         action=dirty(clean.action, clean.valid),
         reward=dirty(clean.reward, clean.valid),
         terminated=clean.terminated | ~clean.valid,
@@ -116,15 +120,15 @@ def test_garbage_on_pads_changes_nothing(encoder: str, sizes: Sizes) -> None:
 def test_pads_and_steps_that_do_not_count_have_no_gradient(sizes: Sizes) -> None:
     made = learner(sizes)
     data = batch(sizes)
-    reward, observation = data.reward, data.observation.clone().requires_grad_()
+    reward, vector = data.reward, data.observation.vector.clone().requires_grad_()
     burnt = data.valid.clone()
     burnt[0, :2] = False  # a burn-in: read, but not learnt from
-    losses, _ = made.losses_of(data._replace(observation=observation, valid=burnt))
+    losses, _ = made.losses_of(observing(data, vector=vector)._replace(valid=burnt))
     sum(losses.values(), torch.zeros(())).backward()
-    assert observation.grad is not None
+    assert vector.grad is not None
     token = torch.arange(7) < data.lengths[:, None]
-    assert not observation.grad[~token].any()
-    assert observation.grad[0, 0].any(), "a burn-in fills the memory"
+    assert not vector.grad[~token].any()
+    assert vector.grad[0, 0].any(), "a burn-in fills the memory"
 
     def critic_loss(x: Tensor, valid: Tensor) -> Tensor:
         made.learning.manual_seed(0)
@@ -146,7 +150,7 @@ def test_episodes_of_one_step_are_learnt_from(sizes: Sizes, transitions: tuple[i
 def test_batches_of_another_shape_are_refused() -> None:
     made, data = learner(DISCRETE), batch(DISCRETE)
     wrong: list[tuple[str, Batch]] = [
-        ("observation", data._replace(observation=data.observation[..., :1])),
+        ("observation.vector", observing(data, vector=data.observation.vector[..., :1])),
         ("action", data._replace(action=data.action[:, :-1])),
         ("lengths", data._replace(lengths=data.lengths[:-1])),
     ]
@@ -155,7 +159,7 @@ def test_batches_of_another_shape_are_refused() -> None:
             made.update(other)
     with pytest.raises(ValueError, match="previous_action: got shape"):
         made.act(
-            torch.zeros(1, 2),
+            Observation(torch.zeros(1, 2)),
             torch.zeros(1, 1),
             made.initial_state(1),
             episode_start=torch.ones(1, dtype=torch.bool),

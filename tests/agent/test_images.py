@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from kalmanac.agent import AgentSettings
-from kalmanac.agent.images import ImageEmbedder
-from kalmanac.agent.networks import read_history
-from kalmanac.replay import Batch, Sizes
-from tests.agent.cases import batch, gradients, learner
+from kalmanac.agent.networks import ImageEmbedder, read_history
+from kalmanac.replay import Batch, Observation, Sizes
+from tests.agent.cases import batch, gradients, learner, observing
 
 SMALL = {"image_channels": (3, 4), "image_features": 5}
 SIZES = Sizes(
@@ -20,9 +19,10 @@ BLIND = SIZES._replace(observation=0)
 def seen(sizes: Sizes, seed: int = 0) -> Batch:
     plain = batch(sizes, seed=seed)
     g = torch.Generator().manual_seed(seed)
-    shape = (*plain.observed.shape, sizes.pixels)
-    pixels = torch.randint(0, 256, shape, generator=g, dtype=torch.uint8)
-    return plain._replace(pixels=pixels * plain.observed[..., None])
+    observed = plain.observation.observed
+    shape = (*observed.shape, sizes.pixels)
+    images = torch.randint(0, 256, shape, generator=g, dtype=torch.uint8)
+    return observing(plain, images=images * observed[..., None])
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 12, 12), (4, 7, 30), (3, 84, 84)])
@@ -53,7 +53,7 @@ def test_images_reach_actor_and_critic_and_learn_there(encoder: str, sizes: Size
         eyes = [x for name, x in slopes.items() if name.startswith(f"{network}.network.eyes")]
         assert len(eyes) == 16, "two convolutions, a linear layer and a norm for each image"
         assert all(x.isfinite().all() and (x != 0).any() for x in eyes)
-    dark = data._replace(pixels=torch.zeros_like(data.pixels))
+    dark = observing(data, images=torch.zeros_like(data.observation.images))
     assert (made.losses_of(dark)[0]["critic_loss"] - found["critic_loss"]).abs() > 1e-4
     for _ in range(3):
         assert all(x.isfinite() for x in made.update(data).values())
@@ -67,8 +67,8 @@ def test_acting_sees_what_training_sees(encoder: str) -> None:
     state, start = made.initial_state(4), torch.ones(4, dtype=torch.bool)
     for t in range(2):
         features, state = made.actor.network.step(
-            data.observation[:, t], data.previous_action[:, t], state, reset=start,
-            observed=data.observed[:, t], pixels=data.pixels[:, t],
+            data.observation.map(lambda x, t=t: x[:, t]), data.previous_action[:, t], state,
+            reset=start,
         )  # fmt: skip
         start = ~start
         torch.testing.assert_close(made.actor.head(features), trained[:, t], atol=1e-5, rtol=1e-4)
@@ -79,7 +79,7 @@ def test_a_missing_image_has_no_features() -> None:
     network = made.actor.network
     pixels = torch.randint(0, 256, (2, SIZES.pixels), dtype=torch.uint8)
     there = torch.tensor([True, False])
-    o = network.look(torch.zeros(2, 2), pixels, there)
+    o = network.look(Observation(torch.zeros(2, 2), pixels, there))
     assert o.shape == (2, 2 + 10)
     assert (o[1] == 0).all(), "in the skip connection too"
     assert (o[0, 2:] != 0).all()
@@ -87,8 +87,9 @@ def test_a_missing_image_has_no_features() -> None:
 
 def test_what_stands_on_pads_changes_nothing() -> None:
     made, data = learner(SIZES, ent_coef=0.2, **SMALL), seen(SIZES)
-    token = torch.arange(data.pixels.shape[1]) < data.lengths[:, None]
-    other = data._replace(pixels=torch.where(token[..., None], data.pixels, 255).to(torch.uint8))
+    images = data.observation.images
+    token = torch.arange(images.shape[1]) < data.lengths[:, None]
+    other = observing(data, images=torch.where(token[..., None], images, 255).to(torch.uint8))
     (a, slopes), (b, theirs) = gradients(made, data), gradients(made, other)
     for name in a:
         torch.testing.assert_close(a[name], b[name])
@@ -99,7 +100,7 @@ def test_what_stands_on_pads_changes_nothing() -> None:
 def test_beliefs_see_the_images() -> None:
     made, data = learner(SIZES, **SMALL), seen(SIZES)
     found = made.diagnostics(data)
-    dark = made.diagnostics(data._replace(pixels=torch.zeros_like(data.pixels)))
+    dark = made.diagnostics(observing(data, images=torch.zeros_like(data.observation.images)))
     assert found["train/gain_mean"] != dark["train/gain_mean"]
 
 
@@ -111,11 +112,13 @@ def test_without_images_nothing_is_new() -> None:
 
 def test_wrong_images_and_settings_are_refused() -> None:
     made = learner(SIZES, **SMALL)
-    with pytest.raises(ValueError, match=r"batch\.pixels: got shape None, expected"):
+    with pytest.raises(ValueError, match=r"batch\.observation\.images: got shape None, expected"):
         made.update(batch(SIZES))
-    with pytest.raises(ValueError, match=r"pixels: got shape None, expected \(n, 264\)"):
+    with pytest.raises(
+        ValueError, match=r"observation\.images: got shape None, expected \(1, 264\)"
+    ):
         made.act(
-            torch.zeros(1, 2), torch.zeros(1, 3), made.initial_state(1),
+            Observation(torch.zeros(1, 2)), torch.zeros(1, 3), made.initial_state(1),
             episode_start=torch.ones(1, dtype=torch.bool), explore=False,
         )  # fmt: skip
     with pytest.raises(ValueError, match="image_features: got 0, expected an integer of at least"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kalmanac.agent import AgentSettings, Learner
 from kalmanac.ops.sac_losses import OBJECTIVES
-from kalmanac.replay import Sizes
+from kalmanac.replay import Observation, Sizes
 from tests.agent.cases import (
     CONTINUOUS,
     DISCRETE,
@@ -70,7 +70,7 @@ def test_an_average_of_the_actor_follows_it_and_acts_where_it_is_asked_for(sizes
             for actor in (made.actor, made.averaged)
         ]
         made.act(
-            torch.ones(3, 2), torch.zeros(3, sizes.action), made.initial_state(3),
+            Observation(torch.ones(3, 2)), torch.zeros(3, sizes.action), made.initial_state(3),
             episode_start=torch.ones(3, dtype=torch.bool), explore=False, averaged=averaged,
         )  # fmt: skip
         for hook in hooks:
@@ -159,7 +159,7 @@ def test_same_seed_same_bits_and_the_global_generator_is_left_alone(sizes: Sizes
         made = learner(sizes)
         metrics = [made.update(batch(sizes)) for _ in range(3)]
         made.act(
-            torch.zeros(2, 2),
+            Observation(torch.zeros(2, 2)),
             torch.zeros(2, sizes.action),
             made.initial_state(2),
             episode_start=torch.ones(2, dtype=torch.bool),
@@ -185,7 +185,7 @@ def test_a_restored_learner_goes_on_bit_for_bit(sizes: Sizes, updates: int) -> N
         for i in range(2):
             made.update(batch(sizes, seed=10 + i))
             action, state = made.act(
-                torch.ones(3, 2), torch.zeros(3, sizes.action), state,
+                Observation(torch.ones(3, 2)), torch.zeros(3, sizes.action), state,
                 episode_start=start, explore=True,
             )  # fmt: skip
         return made.state_dict(), action
@@ -314,7 +314,8 @@ def test_exploring_draws_and_not_exploring_does_not() -> None:
         for explore, found in drawn.items():
             for _ in range(20):
                 action, _ = made.act(
-                    torch.ones(1, 2), torch.zeros(1, sizes.action), made.initial_state(1),
+                    Observation(torch.ones(1, 2)), torch.zeros(1, sizes.action),
+                    made.initial_state(1),
                     episode_start=torch.ones(1, dtype=torch.bool), explore=explore,
                 )  # fmt: skip
                 assert action.shape == ((1,) if sizes.discrete else (1, 2))
@@ -331,7 +332,7 @@ def test_dropout_works_in_updates_only() -> None:
     start = torch.ones(1, dtype=torch.bool)
     first, second = (
         made.act(
-            torch.ones(1, 2), torch.zeros(1, 2), made.initial_state(1),
+            Observation(torch.ones(1, 2)), torch.zeros(1, 2), made.initial_state(1),
             episode_start=start, explore=False,
         )[0]
         for _ in range(2)

@@ -12,7 +12,7 @@ from kalmanac.agent.networks import read_history
 from kalmanac.agent.settings import ActorObjective
 from kalmanac.ops import sac_losses as losses
 from kalmanac.ops.sac_losses import Counted, Shares
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Batch, Observation, Sizes
 
 NAN = math.nan
 
@@ -139,7 +139,7 @@ OBSERVATION, REWARD, GAMMA, ALPHA = [0.5, -1.0, 2.0], [1.0, -0.5], 0.9, 0.3
 def three_steps(sizes: Sizes, action: torch.Tensor) -> Batch:
     rows = torch.tensor([*OBSERVATION, NAN])[None, :, None]
     return Batch(
-        observation=rows,
+        observation=Observation(rows),
         previous_action=torch.zeros(1, 4, sizes.action),
         action=action,
         reward=torch.tensor([[*REWARD, NAN]]),
@@ -265,9 +265,9 @@ def test_entropy_stays_out_of_the_target_where_it_is_asked_to(sizes: Sizes) -> N
     soft, plain = (linear_agent(sizes, entropy_in_target=told) for told in (True, False))
     data = three_steps(sizes, torch.zeros(1, 3, sizes.action))
     with torch.no_grad():
-        policy, parameters = soft.actor.policy, soft.actor(read_history(data))[:, 1:]
+        policy, parameters = soft.actor.distribution, soft.actor(read_history(data))[:, 1:]
         there = (
-            Shares.of(parameters) if sizes.discrete else policy.intend(parameters, soft.learning)
+            Shares.of(parameters) if sizes.discrete else policy.output(parameters, soft.learning)
         )
     soft.load_state_dict(plain.state_dict())  # the generators too: the same actions are drawn
     bonus = ALPHA * there.entropy[0, 0].item()

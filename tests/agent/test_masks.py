@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kalmanac.agent import Categorical, SquashedGaussian
 from kalmanac.agent.networks import read_history
 from kalmanac.ops.sac_losses import Counted, Shares, cross_entropy_loss
-from kalmanac.replay import Batch, Sizes
-from tests.agent.cases import batch, gradients, learner
+from kalmanac.replay import Batch, Observation, Sizes
+from tests.agent.cases import batch, gradients, learner, observing
 
 SIZES = Sizes(observation=2, action=4, discrete=True, privileged=2, observed=True, action_mask=True)
 objectives = pytest.mark.parametrize("objective", ["value", "cross-entropy", "mixed"])
@@ -21,12 +21,13 @@ objectives = pytest.mark.parametrize("objective", ["value", "cross-entropy", "mi
 def masked_batch(seed: int = 0) -> Batch:
     """Random masks that allow the actions taken; nothing is allowed on pads."""
     plain = batch(SIZES, seed=seed)
-    mask = torch.rand(*plain.observed.shape, 4, generator=torch.Generator().manual_seed(seed)) < 0.5
+    g, shape = torch.Generator().manual_seed(seed), plain.previous_action.shape
+    mask = torch.rand(*shape, generator=g) < 0.5
     token = torch.arange(mask.shape[1]) < plain.lengths[:, None]
     taken = F.pad(plain.action, (0, 0, 0, 1)).bool()
     first = torch.tensor([True, False, False, False])
     mask = (mask | taken | (first & ~mask.any(-1, keepdim=True))) & token[..., None]
-    return plain._replace(action_mask=mask)
+    return observing(plain, action_mask=mask)
 
 
 @given(st.integers(0, 2**31), st.floats(-1e4, 1e4))
@@ -92,7 +93,7 @@ def test_the_entropys_goal_follows_the_number_of_allowed_actions() -> None:
     made = learner(SIZES, ent_coef="auto", target_entropy_scale=0.7)
     data = masked_batch()
     found, metrics = made.losses_of(data)
-    count = data.action_mask[:, :-1].sum(-1).clamp(min=1)
+    count = data.observation.action_mask[:, :-1].sum(-1).clamp(min=1)
     goal = Counted.of(data.valid).mean(0.7 * count.log())
     expected = made.log_alpha * (metrics["train/entropy"] - goal)
     torch.testing.assert_close(found["ent_coef_loss"], expected)
@@ -108,10 +109,10 @@ def test_the_entropys_goal_follows_the_number_of_allowed_actions() -> None:
 def test_a_mask_that_allows_all_changes_no_bit(objective: str) -> None:
     data = masked_batch()
     settings = {"actor_objective": objective, "ent_coef": 0.2}
-    free = data._replace(action_mask=torch.ones_like(data.action_mask))
+    free = observing(data, action_mask=torch.ones_like(data.observation.action_mask))
     found, slopes = gradients(learner(SIZES, **settings), free)
     plain = learner(SIZES._replace(action_mask=False), **settings)
-    expected, their_slopes = gradients(plain, data._replace(action_mask=None))
+    expected, their_slopes = gradients(plain, observing(data, action_mask=None))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert all(torch.equal(slopes[name], their_slopes[name]) for name in their_slopes)
 
@@ -119,9 +120,9 @@ def test_a_mask_that_allows_all_changes_no_bit(objective: str) -> None:
 @objectives
 def test_losses_and_gradients_are_finite_and_blind_to_forbidden_actions(objective: str) -> None:
     data = masked_batch()
-    data.action_mask[..., 3] &= F.pad(data.action, (0, 0, 0, 1))[..., 3].bool()
-    data.action_mask[..., 3] = False  # forbidden everywhere, the action taken included
-    data.action_mask[..., 0] |= ~data.action_mask.any(-1)
+    mask = data.observation.action_mask
+    mask[..., 3] = False  # forbidden everywhere, the action taken included
+    mask[..., 0] |= ~mask.any(-1)
     data = data._replace(action=data.action * torch.tensor([1.0, 1, 1, 0]))
     found = []
     for logit in (0.0, 1e6, -1e6):  # whatever the networks say of it
@@ -146,8 +147,8 @@ def test_pads_that_allow_nothing_leave_gradients_finite(objective: str) -> None:
     data = masked_batch()
     padded = torch.arange(7) >= data.lengths[:, None]
     assert padded.any()
-    assert not data.action_mask[padded].any()
-    assert read_history(data).action_mask[padded].all(), "no softmax over nothing"
+    assert not data.observation.action_mask[padded].any()
+    assert read_history(data).observation.action_mask[padded].all(), "no softmax over nothing"
     losses, slopes = gradients(learner(SIZES, actor_objective=objective), data)
     assert all(x.isfinite().all() for x in (*losses.values(), *slopes.values()))
 
@@ -159,7 +160,7 @@ def test_the_bootstrap_takes_the_mask_of_the_next_state() -> None:
         history = read_history(data)
         logits = made.actor.head(*made.actor.network.encode(history))[:, 1:]
         q = made.target.head(*made.target.network.encode(history))[:, :, 1:].amin(0)
-        allowed = history.action_mask[:, 1:]
+        allowed = history.observation.action_mask[:, 1:]
         log_p = F.log_softmax(logits.masked_fill(~allowed, -math.inf), -1)
         p = log_p.exp()
         ahead = torch.where(allowed, p * (q - 0.2 * log_p), 0.0).sum(-1)
@@ -175,8 +176,9 @@ def test_updates_stay_finite_and_acting_keeps_to_the_mask() -> None:
     mask = torch.eye(4, dtype=torch.bool)[torch.arange(200) % 4]
     for explore in (True, False):
         action, _ = made.act(
-            torch.randn(200, 2), torch.zeros(200, 4), made.initial_state(200),
-            episode_start=torch.ones(200, dtype=torch.bool), explore=explore, action_mask=mask,
+            Observation(torch.randn(200, 2), action_mask=mask), torch.zeros(200, 4),
+            made.initial_state(200), episode_start=torch.ones(200, dtype=torch.bool),
+            explore=explore,
         )  # fmt: skip
         assert torch.equal(action, torch.arange(200) % 4)
 
@@ -187,7 +189,7 @@ def test_diagnostics_average_q_where_the_action_is_allowed() -> None:
     with torch.no_grad():
         q = made.critic.head(made.critic.network(read_history(data).but_last())).mean(0)
     for a in range(4):
-        at = data.valid & data.action_mask[:, :-1, a]
+        at = data.valid & data.observation.action_mask[:, :-1, a]
         torch.testing.assert_close(found[f"train/q_action_{a}"], q[..., a][at].mean())
     shares = torch.stack([found[f"train/policy_action_{a}"] for a in range(4)])
     torch.testing.assert_close(shares.sum(), torch.tensor(1.0))
@@ -200,13 +202,13 @@ def test_many_actions_have_no_number_each() -> None:
 
 def test_masks_that_do_not_fit_are_refused() -> None:
     made = learner(SIZES)
-    with pytest.raises(ValueError, match=r"batch\.action_mask: got shape None, expected"):
+    with pytest.raises(ValueError, match=r"batch\.observation\.action_mask: got shape None, exp"):
         made.update(batch(SIZES))
-    with pytest.raises(ValueError, match=r"action_mask: got shape \(1, 3\), expected \(n, 4\)"):
+    with pytest.raises(ValueError, match=r"action_mask: got shape \(1, 3\), expected \(1, 4\)"):
         made.act(
-            torch.zeros(1, 2), torch.zeros(1, 4), made.initial_state(1),
+            Observation(torch.zeros(1, 2), action_mask=torch.ones(1, 3, dtype=torch.bool)),
+            torch.zeros(1, 4), made.initial_state(1),
             episode_start=torch.ones(1, dtype=torch.bool), explore=False,
-            action_mask=torch.ones(1, 3, dtype=torch.bool),
         )  # fmt: skip
     with pytest.raises(ValueError, match="action_mask: got one, expected none for continuous"):
         SquashedGaussian(2).allowing(torch.zeros(1, 4), torch.ones(1, 2, dtype=torch.bool))

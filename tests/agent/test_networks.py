@@ -7,12 +7,19 @@ import pytest
 import torch
 
 from kalmanac.agent import Actor, AgentSettings, Critic, Learner
-from kalmanac.agent.networks import read_history
-from kalmanac.agent.twin import Perceptron, TwinPerceptron
+from kalmanac.agent.networks import Perceptron, TwinPerceptron, read_history
 from kalmanac.encoders.parameters import count_parameters
 from kalmanac.ops import mlp
 from kalmanac.replay import Sizes
-from tests.agent.cases import CONTINUOUS, DISCRETE, batch, both_kinds, every_encoder, learner
+from tests.agent.cases import (
+    CONTINUOUS,
+    DISCRETE,
+    batch,
+    both_kinds,
+    every_encoder,
+    learner,
+    observing,
+)
 
 WALKER_RUN = Sizes(observation=24, action=6, discrete=False)
 BEST_ARM = Sizes(observation=1, action=3, discrete=True)
@@ -60,8 +67,8 @@ def test_previous_action_is_seen_unless_switched_off(seen: bool) -> None:
 def test_only_the_critic_sees_the_privileged_state(sizes: Sizes) -> None:
     made = learner(sizes, privileged_critic=True)
     data = batch(sizes)
-    assert data.privileged is not None
-    other = data._replace(privileged=data.privileged + 1)
+    assert data.observation.privileged is not None
+    other = observing(data, privileged=data.observation.privileged + 1)
     state = made.learning.get_state()
     before = made.losses_of(data)[1]
     made.learning.set_state(state)
@@ -70,7 +77,7 @@ def test_only_the_critic_sees_the_privileged_state(sizes: Sizes) -> None:
     assert before["train/target_mean"] != after["train/target_mean"]
     assert before["train/entropy"] == after["train/entropy"]
     with pytest.raises(ValueError, match="privileged: got shape None"):
-        made.update(data._replace(privileged=None))
+        made.update(observing(data, privileged=None))
     with pytest.raises(ValueError, match="privileged_critic: got True"):
         Learner(AgentSettings(privileged_critic=True), BEST_ARM)
 
@@ -78,7 +85,7 @@ def test_only_the_critic_sees_the_privileged_state(sizes: Sizes) -> None:
 def test_the_skip_carries_the_observation_to_the_heads() -> None:
     for network in (learner(DISCRETE).actor.network, learner(DISCRETE).critic.network):
         history = read_history(batch(DISCRETE))
-        assert torch.equal(network(history)[..., -2:], history.observation)
+        assert torch.equal(network(history)[..., -2:], history.observation.vector)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kalmanac.checkpoint import BadFileError, CheckpointFolder
 from kalmanac.checkpoint.segments import Chain, Segments
-from kalmanac.replay import Changes, Replay, books, rebuild
+from kalmanac.replay import Changes, Observation, Replay, books, rebuild
 from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
 from tests.replay.model import CONTINUOUS, DISCRETE
 from tests.replay.test_state import STREAMS, assert_alike, every_capacity, every_kind, feed
@@ -57,7 +57,7 @@ def test_an_episode_that_was_forgotten_may_be_in_an_earlier_piece():
     changes = Changes(first)
     feed(first, opened, 30, 0)
     first.close()
-    first.begin(np.arange(STREAMS), np.ones((STREAMS, 2)))
+    first.begin(np.arange(STREAMS), Observation(np.ones((STREAMS, 2))))
     pieces = [changes.take()]
     first.close()
     pieces.append(changes.take())

@@ -8,7 +8,7 @@ import torch
 
 from kalmanac.checkpoint import BadFileError, read_replay, replay_file, write_replay
 from kalmanac.checkpoint.document import digest_of, encode
-from kalmanac.replay import Replay, Sizes
+from kalmanac.replay import Observation, Replay, Sizes
 
 SIZES = Sizes(2, 3, True, privileged=1, observed=True, images=((1, 8, 8),), action_mask=True)
 
@@ -18,24 +18,25 @@ def filled(steps, capacity=None):
     replay, rng, at = Replay(SIZES, 3, capacity=capacity), np.random.default_rng(0), np.arange(3)
 
     def token(k):
-        return {
-            "observation": rng.standard_normal((k, 2)), "privileged": rng.random((k, 1)),
-            "observed": rng.random(k) < 0.7, "action_mask": np.ones((k, 3), bool),
-            "pixels": rng.integers(255, size=(k, 64), dtype=np.uint8),
-        }  # fmt: skip
+        return Observation(
+            vector=rng.standard_normal((k, 2)), privileged=rng.random((k, 1)),
+            observed=rng.random(k) < 0.7, action_mask=np.ones((k, 3), bool),
+            images=rng.integers(255, size=(k, 64), dtype=np.uint8),
+        )  # fmt: skip
 
-    replay.begin(at, **token(3))
+    replay.begin(at, token(3))
     for _ in range(steps):
         ends, cut = rng.random((2, 3)) < 0.15
-        replay.add(at, rng.integers(3, size=3), rng.random(3), ends, cut, **token(3))
+        replay.add(at, rng.integers(3, size=3), rng.random(3), ends, cut, token(3))
         over = np.flatnonzero(ends | cut)
-        replay.begin(over, **token(over.size))
+        replay.begin(over, token(over.size))
     return replay
 
 
 def same(one, other):
     drawn = [x.sample(32, 6, generator=torch.Generator().manual_seed(1)) for x in (one, other)]
-    return all(torch.equal(a, b) for a, b in zip(*drawn, strict=True) if a is not None)
+    fields = [(*batch.observation, *batch[1:]) for batch in drawn]
+    return all(torch.equal(a, b) for a, b in zip(*fields, strict=True) if a is not None)
 
 
 @pytest.mark.parametrize("capacity", [None, 30])
@@ -51,8 +52,9 @@ def test_a_replay_comes_back_and_goes_on(capacity, size, tmp_path, monkeypatch):
     assert same(replay, again)
     for one in (replay, again):
         one.close()
-        one.begin([0], np.zeros((1, 2)), np.zeros((1, 1)), np.ones(1, bool),
-                  np.zeros((1, 64), np.uint8), np.ones((1, 3), bool))  # fmt: skip
+        parts = SIZES.observation_parts.to_stored().items()
+        shown = {name: np.ones((1, *part.shape), part.dtype) for name, part in parts}
+        one.begin([0], Observation.from_stored(shown))
     assert same(replay, again)
     assert [file.name for file in tmp_path.iterdir()] == ["r"]
 

@@ -16,18 +16,21 @@ def test_a_box_is_flattened_in_order():
     codec = observation_codec(spaces.Box(-1, 1, (2, 3)))
     batch = np.arange(24.0).reshape(4, 2, 3)
     assert codec.size == 6
-    assert codec.encode(batch).dtype == np.float32
-    np.testing.assert_array_equal(codec.encode(batch), batch.reshape(4, 6))
+    assert codec.encode(batch).vector.dtype == np.float32
+    np.testing.assert_array_equal(codec.encode(batch).vector, batch.reshape(4, 6))
 
 
 def test_a_box_without_axes_is_one_feature():
-    assert observation_codec(spaces.Box(-1, 1, ())).encode(np.array([0.5, 1.0])).shape == (2, 1)
+    assert observation_codec(spaces.Box(-1, 1, ())).encode(np.array([0.5, 1.0])).vector.shape == (
+        2,
+        1,
+    )
 
 
 def test_a_discrete_observation_is_one_hot_from_its_start():
     codec = observation_codec(spaces.Discrete(3, start=5))
-    np.testing.assert_array_equal(codec.encode(np.array([7, 5])), [[0, 0, 1], [1, 0, 0]])
-    assert codec.encode(np.array([7, 5])).dtype == np.float32
+    np.testing.assert_array_equal(codec.encode(np.array([7, 5])).vector, [[0, 0, 1], [1, 0, 0]])
+    assert codec.encode(np.array([7, 5])).vector.dtype == np.float32
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.Discrete(4)])
@@ -38,9 +41,10 @@ def test_an_array_of_observations_and_a_list_encode_alike(space):
     loose = np.full(3, None, dtype=object)
     for i, row in enumerate(rows):
         loose[i] = row
-    np.testing.assert_array_equal(codec.encode(loose), codec.encode(np.stack(rows)))
-    np.testing.assert_array_equal(codec.encode(rows), codec.encode(np.stack(rows)))
-    assert codec.encode(loose[:0]).shape == (0, codec.size)
+    stacked = codec.encode(np.stack(rows)).vector
+    np.testing.assert_array_equal(codec.encode(loose).vector, stacked)
+    np.testing.assert_array_equal(codec.encode(rows).vector, stacked)
+    assert codec.encode(loose[:0]).vector.shape == (0, codec.size)
     loose[1] = None
     with pytest.raises(ValueError, match="observation: got 1 × None"):
         codec.encode(loose)
@@ -49,7 +53,7 @@ def test_an_array_of_observations_and_a_list_encode_alike(space):
 def test_what_is_encoded_is_no_view_of_the_environments_buffer():
     codec = observation_codec(spaces.Box(-1, 1, (2,)))
     batch = np.zeros((3, 2), np.float32)
-    encoded = codec.encode(batch)
+    encoded = codec.encode(batch).vector
     batch += 1
     assert (encoded == 0).all()
 

@@ -7,7 +7,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kalmanac.envs import FrameRepeat, ObservationDelay, PrivilegedObservation, make_vector
-from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec
 from kalmanac.envs.sensors import burst_length
 
 

@@ -134,7 +134,7 @@ class Hindered(Counts):
 
 def test_missing_readings_and_forbidden_actions_are_what_they_are():
     agent = untrained("vssm+kf", f"{__name__}:Hindered")
-    assert agent[0].hears == {"observed", "action_masks"}
+    assert agent[0].info_keys == {"observed", "action_mask"}
     for watched in (agree(agent, 0), play(*agent, seed=1, deterministic=False)):
         steps = np.arange(6)
         np.testing.assert_array_equal(watched.probability[steps, steps % 3], 0)

@@ -19,7 +19,7 @@ from kalmanac.experiment import room as module
 from kalmanac.experiment.memory import free_bytes, held_bytes
 from kalmanac.experiment.room import needed, update_bytes
 from kalmanac.ops.device import held_on_gpus
-from kalmanac.replay import Replay, Sizes, bytes_needed
+from kalmanac.replay import Observation, Replay, Sizes, bytes_needed
 from kalmanac.runlog import read_timing
 from kalmanac.train import main
 from tests.experiment.tiny import TINY
@@ -131,14 +131,13 @@ def filled(sizes, capacity, reserved, length):
     if reserved:
         replay.reserve(steps)
     at = np.arange(4)
-    shown = {"observation": np.zeros((4, 3)), "observed": at >= 0}
-    if sizes.images:
-        shown["pixels"] = np.zeros((4, 64), np.uint8)
+    images = np.zeros((4, 64), np.uint8) if sizes.images else None
+    shown = Observation(np.zeros((4, 3)), images, observed=at >= 0)
     for step in range(steps // 4):
         if step % length == 0:
-            replay.begin(at, **shown)
+            replay.begin(at, shown)
         ends = np.full(4, step % length == length - 1)
-        replay.add(at, np.zeros((4, 2)), np.zeros(4), ends, at < 0, **shown)
+        replay.add(at, np.zeros((4, 2)), np.zeros(4), ends, at < 0, shown)
     return replay
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kalmanac.ops.transfer import packed, sent, unpacked
-from kalmanac.replay import Replay, Sizes
+from kalmanac.replay import Observation, Replay, Sizes
 from kalmanac.replay.episodes import Episodes
 
 DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
@@ -76,15 +76,15 @@ def test_steps_are_stored_on_a_gpu_without_waiting():
     at = np.arange(4)
 
     def seen():
-        return {"observation": np.ones((4, 2), np.float32), "observed": at > 0}
+        return Observation(np.ones((4, 2), np.float32), observed=at > 0)
 
-    replay.begin(at, **seen())
+    replay.begin(at, seen())
     replay.settle()
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(5):
-            replay.add(at, at % 3, np.ones(4), at == 1, at == 2, **seen())
-            replay.begin(np.array([1, 2]), **{name: x[1:3] for name, x in seen().items()})
+            replay.add(at, at % 3, np.ones(4), at == 1, at == 2, seen())
+            replay.begin(np.array([1, 2]), seen().map(lambda x: x[1:3]))
             replay.settle()
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
+from kalmanac.observation import Sizes
 from kalmanac.ops import windows
-from kalmanac.replay.batch import Sizes
-from kalmanac.replay.drawing import draw
 from kalmanac.replay.episodes import Table
-from kalmanac.replay.layout import drawn_one_a_row, one_a_row
+from kalmanac.replay.sampling import draw_one_a_row, draw_windows, lay_one_a_row
 from kalmanac.replay.storage import Storage
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
@@ -30,11 +29,9 @@ def test_one_kernel_draws_and_places_what_plain_operations_do(
         return torch.Generator(device).manual_seed(4)
 
     monkeypatch.setattr(windows, "fused", lambda x: True)
-    found, places = drawn_one_a_row(
-        table, storage, 16, context, burn_in=burn_in, generator=seeded()
-    )
-    truth = draw(table, 16, context, rule="episodes", burn_in=burn_in, generator=seeded())
-    expected = one_a_row(truth, storage, context + burn_in + 1)
+    found, places = draw_one_a_row(table, storage, 16, context, burn_in=burn_in, generator=seeded())
+    truth = draw_windows(table, 16, context, rule="episodes", burn_in=burn_in, generator=seeded())
+    expected = lay_one_a_row(truth, storage, context + burn_in + 1)
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name
     for name, x in expected._asdict().items():

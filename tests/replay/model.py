@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.replay import Batch, Replay, Sizes
+from kalmanac.replay import Batch, Observation, Replay, Sizes
 
 DISCRETE = Sizes(2, 3, True)
 CONTINUOUS = Sizes(2, 3, False, privileged=2, observed=True)
@@ -61,7 +61,7 @@ class Twin:
 
     def begin(self, streams: list[int]) -> None:
         numbers, seen = self._tokens(len(streams))
-        self.replay.begin(np.array(streams, np.int64), **self._arguments(numbers, seen))
+        self.replay.begin(np.array(streams, np.int64), self._observation(numbers, seen))
         for stream, number, was_seen in zip(streams, numbers, seen, strict=True):
             episode = Episode([number], [was_seen])
             self.open[stream] = episode
@@ -82,7 +82,7 @@ class Twin:
             action = vectors = self.rng.uniform(0.1, 1, (k, self.sizes.action)).astype(np.float32)
         self.replay.add(
             np.array(streams, np.int64), action, reward, np.array(terminated, bool),
-            np.array(truncated, bool), **self._arguments(numbers, seen),
+            np.array(truncated, bool), self._observation(numbers, seen),
         )  # fmt: skip
         for i, stream in enumerate(streams):
             episode = self.open[stream]
@@ -129,15 +129,16 @@ class Twin:
             # burn-in stops short only where the stored episode begins
             assert window.burn_in == burn_in or (window.burn_in < burn_in and window.start == 0)
         if packed:
-            assert result.observation.shape[1] == int(result.lengths.max())
+            assert result.observation.vector.shape[1] == int(result.lengths.max())
         else:
-            assert result.observation.shape[:2] == (batch, context + burn_in + 1)
+            assert result.observation.vector.shape[:2] == (batch, context + burn_in + 1)
         return windows
 
     def read(self, batch: Batch, *, true_previous_action: bool = False) -> list[Window]:
         """Take a batch apart; what no window accounts for must be zero."""
         check_shapes(batch, self.sizes)
-        left = {name: getattr(batch, name).clone() for name in FIELDS if _has(batch, name)}
+        left = {name: getattr(batch, name).clone() for name in FIELDS}
+        left |= batch.observation.map(torch.clone).parts()
         windows = []
         for row, length in enumerate(batch.lengths.tolist()):
             starts = [0]
@@ -155,7 +156,7 @@ class Twin:
         self, left: dict[str, Tensor], row: int, start: int, stop: int, true_previous: bool
     ) -> Window:
         """Compare one window with the episode it shows, and blank it in `left`."""
-        key = left["privileged" if self.sizes.privileged else "observation"]
+        key = left["privileged" if self.sizes.privileged else "vector"]
         episode, first = self._find(key[row, start, 0].item())
         steps = stop - start - 1
         assert 1 <= steps <= len(episode) - first
@@ -167,7 +168,7 @@ class Twin:
         if true_previous and first > 0:
             before = torch.tensor(episode.action[first - 1])[None]
         expected = {
-            "observation": pair(numbers) * seen[:, None],
+            "vector": pair(numbers) * seen[:, None],
             "previous_action": torch.cat([before, actions]),
             "privileged": pair(numbers),
             "observed": seen,
@@ -206,22 +207,17 @@ class Twin:
         seen = self.rng.random(k) < 0.7 if self.sizes.observed else np.ones(k, bool)
         return numbers, seen.tolist()
 
-    def _arguments(self, numbers: list[float], seen: list[bool]) -> dict[str, np.ndarray]:
+    def _observation(self, numbers: list[float], seen: list[bool]) -> Observation[np.ndarray]:
         values = pair(torch.tensor(numbers, dtype=torch.float32)).numpy()
-        arguments = {"observation": values}
-        if self.sizes.privileged:
-            arguments["privileged"] = values
-        if self.sizes.observed:
-            arguments["observed"] = np.array(seen, bool)
-            # what a missing reading says must not matter
-            arguments["observation"] = np.where(arguments["observed"][:, None], values, np.nan)
-        return arguments
+        made = Observation(values, privileged=values if self.sizes.privileged else None)
+        if not self.sizes.observed:
+            return made
+        observed = np.array(seen, bool)  # what a missing reading says must not matter
+        vector = np.where(observed[:, None], values, np.nan)
+        return made._replace(vector=vector, observed=observed)
 
 
-FIELDS = (
-    "observation", "previous_action", "action", "reward", "terminated", "valid", "privileged",
-    "observed",
-)  # fmt: skip
+FIELDS = ("previous_action", "action", "reward", "terminated", "valid")
 
 
 def pair(numbers: Tensor) -> Tensor:
@@ -229,9 +225,8 @@ def pair(numbers: Tensor) -> Tensor:
 
 
 def check_shapes(batch: Batch, sizes: Sizes) -> None:
-    b, tokens = batch.observation.shape[:2]
+    b, tokens = batch.observation.vector.shape[:2]
     expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "observation": ((b, tokens, sizes.observation), torch.float32),
         "previous_action": ((b, tokens, sizes.action), torch.float32),
         "action": ((b, tokens - 1, sizes.action), torch.float32),
         "reward": ((b, tokens - 1), torch.float32),
@@ -239,11 +234,18 @@ def check_shapes(batch: Batch, sizes: Sizes) -> None:
         "valid": ((b, tokens - 1), torch.bool),
         "lengths": ((b,), torch.int64),
         "reset": ((b, tokens), torch.bool),
-        "privileged": ((b, tokens, sizes.privileged), torch.float32),
-        "observed": ((b, tokens), torch.bool),
     }
-    assert (batch.privileged is not None) == (sizes.privileged > 0)
-    assert (batch.observed is not None) == sizes.observed
+    parts = {
+        "vector": ((b, tokens, sizes.observation), torch.float32),
+        "observed": ((b, tokens), torch.bool),
+        "privileged": ((b, tokens, sizes.privileged), torch.float32),
+    }
+    there = {"vector": True, "observed": sizes.observed, "privileged": sizes.privileged > 0}
+    assert {
+        name for name, is_there in there.items() if is_there
+    } == batch.observation.parts().keys()
+    for name, x in batch.observation.parts().items():
+        assert (tuple(x.shape), x.dtype) == parts[name], name
     for name, (shape, dtype) in expected.items():
         value = getattr(batch, name)
         if value is not None:
@@ -252,10 +254,8 @@ def check_shapes(batch: Batch, sizes: Sizes) -> None:
 
 def assert_same(a: Batch, b: Batch) -> None:
     """Bit for bit."""
-    for name, x, y in zip(Batch._fields, a, b, strict=True):
+    names = (*Observation._fields, *Batch._fields[1:])
+    pairs = zip(names, (*a.observation, *a[1:]), (*b.observation, *b[1:]), strict=True)
+    for name, x, y in pairs:
         assert (x is None) == (y is None), name
         assert x is None or torch.equal(x, y), name
-
-
-def _has(batch: Batch, name: str) -> bool:
-    return getattr(batch, name) is not None

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-import kalmanac.replay.replay as room
+import kalmanac.replay.buffer as room
 from kalmanac.replay import RULES, Replay
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin, assert_same
 

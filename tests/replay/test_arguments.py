@@ -7,21 +7,24 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import Replay, Sizes
+from kalmanac.replay import Observation, Replay, Sizes
 
 NO = np.zeros(2, bool)
 STEP: dict[str, Any] = {
     "streams": np.array([2, 0]), "action": np.array([1, 0]), "reward": np.ones(2),
-    "terminated": NO, "truncated": NO, "observation": np.ones((2, 1)),
-    "privileged": np.ones((2, 3)), "observed": ~NO,
+    "terminated": NO, "truncated": NO,
+    "observation": Observation(np.ones((2, 1)), observed=~NO, privileged=np.ones((2, 3))),
 }  # fmt: skip
+
+
+def shown(**changes: Any) -> dict[str, Any]:
+    return {"observation": STEP["observation"]._replace(**changes)}
 
 
 @pytest.fixture
 def replay() -> Replay:
     replay = Replay(Sizes(1, 3, True, privileged=3, observed=True), 4)
-    first = {name: STEP[name] for name in ("streams", "observation", "privileged", "observed")}
-    replay.begin(**first)
+    replay.begin(STEP["streams"], STEP["observation"])
     return replay
 
 
@@ -43,13 +46,13 @@ def replay() -> Replay:
         ({"reward": np.ones((2, 1))}, "reward: got shape (2, 1), expected (2,)"),
         ({"terminated": np.ones(2)}, "terminated: got shape (2,) of float64, expected bool"),
         ({"truncated": np.array([True])}, "truncated: got shape (1,) of bool, expected bool"),
-        ({"observation": np.array([[np.inf], [0]])}, "observation: got inf in stream 2"),
-        ({"observation": torch.tensor([[0], [torch.nan]])}, "observation: got nan in stream 0"),
-        ({"observation": np.ones((2, 2))}, "observation: got shape (2, 2), expected (2, 1)"),
-        ({"privileged": None}, "privileged: got None, expected values, as the sizes say"),
-        ({"privileged": np.full((2, 3), np.nan)}, "privileged: got nan in stream 2"),
-        ({"observed": None}, "observed: got None, expected values, as the sizes say"),
-        ({"observed": np.ones(2)}, "observed: got shape (2,) of float64, expected bool"),
+        (shown(vector=np.array([[np.inf], [0]])), "observation: got inf in stream 2"),
+        (shown(vector=torch.tensor([[0], [torch.nan]])), "observation: got nan in stream 0"),
+        (shown(vector=np.ones((2, 2))), "observation: got shape (2, 2), expected (2, 1)"),
+        (shown(privileged=None), "privileged: got None, expected values, as the sizes say"),
+        (shown(privileged=np.full((2, 3), np.nan)), "privileged: got nan in stream 2"),
+        (shown(observed=None), "observed: got None, expected values, as the sizes say"),
+        (shown(observed=np.ones(2)), "observed: got shape (2,) of float64, expected bool"),
     ],
 )
 def test_a_bad_step_is_refused_and_nothing_stored(
@@ -74,30 +77,34 @@ def test_values_that_are_no_numbers(replay: Replay) -> None:
 def test_values_that_the_sizes_do_not_name() -> None:
     replay = Replay(Sizes(1, 3, True), 1)
     with pytest.raises(ValueError, match="privileged: got values, expected None"):
-        replay.begin([0], [[0.0]], privileged=[[1.0]])
+        replay.begin([0], Observation([[0.0]], privileged=[[1.0]]))
     with pytest.raises(ValueError, match="observed: got values, expected None"):
-        replay.begin([0], [[0.0]], observed=[True])
+        replay.begin([0], Observation([[0.0]], observed=[True]))
+    with pytest.raises(TypeError, match="observation: got list, expected an Observation"):
+        replay.begin([0], [[0.0]])
 
 
 def test_begin_in_the_middle_of_an_episode(replay: Replay) -> None:
     with pytest.raises(ValueError, match="begin: got stream 2, expected no open episode there"):
-        replay.begin([1, 2], np.ones((2, 1)), np.ones((2, 3)), ~NO)
+        replay.begin([1, 2], STEP["observation"])
     replay.close([2])
-    replay.begin([1, 2], np.ones((2, 1)), np.ones((2, 3)), ~NO)
+    replay.begin([1, 2], STEP["observation"])
+
+
+def frozen(x: np.ndarray) -> np.ndarray:
+    copied = x.copy()
+    copied.flags.writeable = False
+    return copied
 
 
 def test_numpy_lists_and_tensors_are_the_same(replay: Replay) -> None:
     replay.add(**STEP)
-    replay.add(**{name: value.tolist() for name, value in STEP.items()})
-    replay.add(**{name: torch.from_numpy(value) for name, value in STEP.items()})
-    frozen = {name: value.copy() for name, value in STEP.items()}
-    for value in frozen.values():
-        value.flags.writeable = False
-    replay.add(**frozen)
+    for form in (np.ndarray.tolist, torch.from_numpy, frozen):
+        others = {name: form(x) for name, x in STEP.items() if name != "observation"}
+        replay.add(**others, observation=STEP["observation"].map(form))
     assert replay.steps == 8
     batch = replay.sample(5, 4, generator=torch.Generator().manual_seed(0))
-    for field in (batch.observation, batch.action, batch.reward, batch.privileged):
-        assert field is not None
+    for field in (*batch.observation.parts().values(), batch.action, batch.reward):
         assert torch.equal(field[:, 1:3], field[:, 0:2]), "all four steps are the same"
 
 
@@ -138,6 +145,6 @@ def test_nothing_to_draw_from(replay: Replay) -> None:
 
 
 def test_no_streams_at_all_is_fine(replay: Replay) -> None:
-    replay.begin([], np.ones((0, 1)), np.ones((0, 3)), np.zeros(0, bool))
+    replay.begin([], STEP["observation"].map(lambda x: x[:0]))
     replay.close([])
     assert replay.steps == 0

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from kalmanac.replay import RULES, Batch, Replay, Sizes
+from kalmanac.replay import RULES, Observation, Replay, Sizes
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin, assert_same
 
 every_kind = pytest.mark.parametrize("sizes", [DISCRETE, CONTINUOUS], ids=["discrete", "full"])
@@ -63,7 +63,7 @@ def test_columns_that_no_window_uses_are_left_out() -> None:
     twin = Twin(DISCRETE, 1)
     twin.run(0, 3)
     batch = twin.replay.sample(2, 4, generator=torch.Generator().manual_seed(0), packed=True)
-    assert batch.observation.shape == (2, 4, 2)
+    assert batch.observation.vector.shape == (2, 4, 2)
     assert batch.action.shape == (2, 3, 3)
 
 
@@ -85,7 +85,9 @@ def test_only_terminated_cuts_the_bootstrap() -> None:
     batch = twin.replay.sample(60, 1, generator=torch.Generator().manual_seed(0))
     found = {
         (int(number), bool(end))
-        for number, end in zip(batch.observation[:, 0, 0], batch.terminated[:, 0], strict=True)
+        for number, end in zip(
+            batch.observation.vector[:, 0, 0], batch.terminated[:, 0], strict=True
+        )
     }
     assert found == {(1, True), (2, False), (3, True), (4, False)}  # numbers count from 1
 
@@ -110,8 +112,8 @@ def test_previous_action_of_a_window_is_zero_unless_asked_for() -> None:
         for asked in (False, True)
     )
     assert not plain.previous_action[:, 0].any()
-    assert true.privileged is not None
-    started_late = true.privileged[:, 0, 0] != 1  # the episode's first number
+    assert true.observation.privileged is not None
+    started_late = true.observation.privileged[:, 0, 0] != 1  # the episode's first number
     assert started_late.any()
     assert not started_late.all()
     assert torch.equal(true.previous_action[:, 0].any(-1), started_late)
@@ -130,7 +132,7 @@ def test_burn_in_is_shown_but_does_not_count() -> None:
 def test_the_generator_moves_on_between_batches() -> None:
     twin, generator = mixed(DISCRETE), torch.Generator().manual_seed(0)
     first, second = (twin.replay.sample(8, 5, generator=generator) for _ in range(2))
-    assert not torch.equal(first.observation, second.observation)
+    assert not torch.equal(first.observation.vector, second.observation.vector)
     generator.manual_seed(0)
     assert_same(first, twin.replay.sample(8, 5, generator=generator))
 
@@ -139,10 +141,11 @@ def test_batches_do_not_change_with_what_is_added_later() -> None:
     replay = Replay(Sizes(1, 1, False), 1, capacity=2)
     generator = torch.Generator().manual_seed(0)
     no = torch.tensor([False])
-    replay.begin([0], torch.zeros(1, 1))
-    replay.add([0], torch.ones(1, 1), torch.ones(1), no, no, torch.ones(1, 1))
+    replay.begin([0], Observation(torch.zeros(1, 1)))
+    replay.add([0], torch.ones(1, 1), torch.ones(1), no, no, Observation(torch.ones(1, 1)))
     batch = replay.sample(3, 2, generator=generator)
-    kept = Batch(*(None if x is None else x.clone() for x in batch))
+    kept = batch.map(torch.clone)
     for _ in range(9):
-        replay.add([0], -torch.ones(1, 1), -torch.ones(1), no, no, -torch.ones(1, 1))
+        shown = Observation(-torch.ones(1, 1))
+        replay.add([0], -torch.ones(1, 1), -torch.ones(1), no, no, shown)
     assert_same(batch, kept)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kalmanac.replay import Replay, Sizes
+from kalmanac.replay import Observation, Replay, Sizes
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin
 
 
@@ -78,8 +78,8 @@ def test_a_bounded_replay_stops_growing() -> None:
     replay = Replay(Sizes(1, 1, False), streams, capacity=capacity)
     at, one, no = [0, 1], torch.ones(2, 1), torch.zeros(2, dtype=torch.bool)
     for _ in range(3 * capacity // streams):  # episodes of one step need the most rows
-        replay.begin(at, one)
-        replay.add(at, one, one[:, 0], no, ~no, one)
+        replay.begin(at, Observation(one))
+        replay.add(at, one, one[:, 0], no, ~no, Observation(one))
     assert replay.steps == replay.episodes == capacity
     assert replay.state_dict()["rows"] <= 2 * capacity // streams + 1
 
@@ -96,7 +96,7 @@ def test_an_unbounded_replay_forgets_nothing() -> None:
 def test_a_ring_that_has_turned_grows_in_order(
     monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    monkeypatch.setattr("kalmanac.replay.replay.FIRST_ROWS", 8)
+    monkeypatch.setattr("kalmanac.replay.buffer.FIRST_ROWS", 8)
     twin = Twin(DISCRETE, 2, capacity=14)
     twin.run(0, length)  # its last seven steps fill the eight rows
     assert twin.replay.state_dict()["rows"] == 8

@@ -6,48 +6,49 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import Batch, Replay, Sizes
+from kalmanac.replay import Batch, Observation, Replay, Sizes
+from tests.replay.model import assert_same
 
 SIZES = Sizes(2, 3, True, observed=True, images=((1, 2, 3), (2, 2, 2)), action_mask=True)
 GENERATOR = torch.Generator
 
 
-def token(time: int, streams: int = 2) -> dict[str, Any]:
+def token(time: int, streams: int = 2) -> Observation[np.ndarray]:
     """All of it is readable from the time."""
     there = time % 4 != 3
-    return {
-        "observation": np.full((streams, 2), float(time)),
-        "observed": np.full(streams, there),
-        "pixels": np.full((streams, 14), time % 256, np.uint8),
-        "action_mask": np.tile(np.arange(3) != time % 3, (streams, 1)),
-    }
+    return Observation(
+        vector=np.full((streams, 2), float(time)),
+        observed=np.full(streams, there),
+        images=np.full((streams, 14), time % 256, np.uint8),
+        action_mask=np.tile(np.arange(3) != time % 3, (streams, 1)),
+    )
 
 
 def filled(steps: int, capacity: int | None = None, length: int = 9) -> Replay:
     replay = Replay(SIZES, 2, capacity=capacity)
     rows, still = np.arange(2), np.zeros(2, np.bool_)
-    replay.begin(rows, **token(0))
+    replay.begin(rows, token(0))
     for time in range(1, steps + 1):
         over = np.full(2, time % length == 0)
-        replay.add(rows, np.zeros(2, np.int64), np.full(2, time), still, over, **token(time))
+        replay.add(rows, np.zeros(2, np.int64), np.full(2, time), still, over, token(time))
         if over[0]:
-            replay.begin(rows, **token(time))
+            replay.begin(rows, token(time))
     return replay
 
 
 def check(batch: Batch) -> None:
     """Every token tells the same time in all of its parts."""
-    held = torch.arange(batch.observation.shape[1]) < batch.lengths[:, None]
-    time = batch.pixels[..., 0].long()
-    seen = held & batch.observed
+    held = torch.arange(batch.observation.vector.shape[1]) < batch.lengths[:, None]
+    time = batch.observation.images[..., 0].long()
+    seen = held & batch.observation.observed
     assert seen.sum() > 20
-    assert torch.equal(batch.observation[..., 0][seen].long(), time[seen])
-    assert (batch.pixels == batch.pixels[..., :1]).all()
-    assert (batch.pixels[~seen] == 0).all(), "missing or padding"
+    assert torch.equal(batch.observation.vector[..., 0][seen].long(), time[seen])
+    assert (batch.observation.images == batch.observation.images[..., :1]).all()
+    assert (batch.observation.images[~seen] == 0).all(), "missing or padding"
     expected = torch.arange(3) != (time % 3)[..., None]
-    assert torch.equal(batch.action_mask[seen], expected[seen])
-    assert batch.action_mask[held].any(-1).all()
-    assert not batch.action_mask[~held].any()
+    assert torch.equal(batch.observation.action_mask[seen], expected[seen])
+    assert batch.observation.action_mask[held].any(-1).all()
+    assert not batch.observation.action_mask[~held].any()
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -56,8 +57,8 @@ def test_parts_of_a_token_stay_together(packed: bool, capacity: int | None) -> N
     replay = filled(250, capacity)  # grows, or forgets; a byte counts no further
     batch = replay.sample(30, 5, generator=GENERATOR().manual_seed(0), packed=packed)
     check(batch)
-    assert batch.pixels is not None
-    assert batch.pixels.dtype == torch.uint8
+    assert batch.observation.images is not None
+    assert batch.observation.images.dtype == torch.uint8
 
 
 def test_state_round_trip() -> None:
@@ -68,9 +69,7 @@ def test_state_round_trip() -> None:
     one, same = (
         r.sample(9, 4, generator=GENERATOR().manual_seed(1)) for r in (replay, other)
     )  # fmt: skip
-    for x, y in zip(one, same, strict=True):
-        assert (x is None) == (y is None)
-        assert x is None or torch.equal(x, y)
+    assert_same(one, same)
 
 
 def test_an_image_takes_a_byte_a_value() -> None:
@@ -84,9 +83,9 @@ def test_an_image_takes_a_byte_a_value() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pixels": None}, "pixels: got None, expected values"),
-        ({"pixels": np.zeros((2, 14))}, r"pixels: got shape \(2, 14\) of float64, expected uint8"),
-        ({"pixels": np.zeros((2, 9), np.uint8)}, r"expected uint8 of shape \(2, 14\)"),
+        ({"images": None}, "images: got None, expected values"),
+        ({"images": np.zeros((2, 14))}, r"images: got shape \(2, 14\) of float64, expected uint8"),
+        ({"images": np.zeros((2, 9), np.uint8)}, r"expected uint8 of shape \(2, 14\)"),
         ({"action_mask": None}, "action_mask: got None, expected values"),
         ({"action_mask": np.ones((2, 3))}, "action_mask: got shape .* of float64, expected bool"),
         (
@@ -101,7 +100,7 @@ def test_bad_parts_are_refused_and_nothing_stored(change: dict[str, Any], messag
     with pytest.raises(ValueError, match=message):
         replay.add(
             np.arange(2), np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.bool_),
-            np.zeros(2, np.bool_), **token(6) | change,
+            np.zeros(2, np.bool_), token(6)._replace(**change),
         )  # fmt: skip
     after = replay.state_dict()["storage"]
     assert all(torch.equal(x, after[name]) for name, x in before.items())
@@ -109,9 +108,10 @@ def test_bad_parts_are_refused_and_nothing_stored(change: dict[str, Any], messag
 
 def test_parts_that_the_sizes_do_not_name() -> None:
     plain = Replay(Sizes(2, 3, True), 2)
-    for name in ("pixels", "action_mask"):
+    for name in ("images", "action_mask"):
+        shown = Observation(np.zeros((2, 2)), **{name: getattr(token(0), name)})
         with pytest.raises(ValueError, match=f"{name}: got values, expected None"):
-            plain.begin(np.arange(2), np.zeros((2, 2)), **{name: token(0)[name]})
+            plain.begin(np.arange(2), shown)
 
 
 def test_bad_sizes() -> None:

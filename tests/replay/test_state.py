@@ -1,12 +1,10 @@
 """A replay saved and loaded goes on as if nothing had happened; a copied table keeps up."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import RULES, Batch, Replay, Sizes
+from kalmanac.replay import RULES, Batch, Observation, Replay, Sizes
 from kalmanac.replay.episodes import Episodes
 from tests.replay.model import CONTINUOUS, DISCRETE, assert_same
 
@@ -20,7 +18,7 @@ def feed(replay: Replay, opened: np.ndarray, steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         fresh = np.flatnonzero(~opened & (rng.random(STREAMS) < 0.5))
-        replay.begin(fresh, **token(replay.sizes, rng, fresh.size))
+        replay.begin(fresh, token(replay.sizes, rng, fresh.size))
         opened[fresh] = True
         at = rng.permutation(np.flatnonzero(opened & (rng.random(STREAMS) < 0.8)))
         action = rng.integers(0, 3, at.size)
@@ -28,17 +26,15 @@ def feed(replay: Replay, opened: np.ndarray, steps: int, seed: int) -> None:
             action = rng.standard_normal((at.size, 3))
         ends = rng.random((2, at.size)) < 0.08
         reward = rng.standard_normal(at.size)
-        replay.add(at, action, reward, *ends, **token(replay.sizes, rng, at.size))
+        replay.add(at, action, reward, *ends, token(replay.sizes, rng, at.size))
         opened[at[ends.any(0)]] = False
 
 
-def token(sizes: Sizes, rng: np.random.Generator, k: int) -> dict[str, Any]:
-    fields: dict[str, Any] = {"observation": rng.standard_normal((k, 2))}
+def token(sizes: Sizes, rng: np.random.Generator, k: int) -> Observation[np.ndarray]:
+    made = Observation(rng.standard_normal((k, 2)))
     if sizes.privileged:
-        fields["privileged"] = rng.standard_normal((k, 2))
-    if sizes.observed:
-        fields["observed"] = rng.random(k) < 0.8
-    return fields
+        made = made._replace(privileged=rng.standard_normal((k, 2)))
+    return made._replace(observed=rng.random(k) < 0.8) if sizes.observed else made
 
 
 def batches(replay: Replay, generator: torch.Generator) -> list[Batch]:
@@ -138,8 +134,9 @@ def test_a_replay_on_the_gpu_equals_one_on_the_cpu(sizes: Sizes, capacity: int |
         feed(there, opened[1], 9, seed)
         drawn = [batches(replay, torch.Generator().manual_seed(seed)) for replay in (here, there)]
         for x, y in zip(*drawn, strict=True):
-            assert all(field is None or field.is_cuda for field in y)
-            assert_same(x, Batch(*(None if field is None else field.cpu() for field in y)))
+            tensors = (*y.observation, *y[1:])
+            assert all(field is None or field.is_cuda for field in tensors)
+            assert_same(x, y.map(torch.Tensor.cpu))
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kalmanac.rollout import Sight
+from kalmanac.observation import Observation
 
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):
@@ -51,10 +51,10 @@ def counting_vector(*lengths: tuple[int, ...], mode: AutoresetMode) -> SyncVecto
     )
 
 
-def by_time(sight: Sight, episode_start: np.ndarray) -> np.ndarray:
+def by_time(observation: Observation[np.ndarray], episode_start: np.ndarray) -> np.ndarray:
     """A policy that depends on the observation alone."""
-    observation = sight.observation
-    return (observation[:, 0] + 2 * observation[:, 1]).astype(np.int64) % 3
+    episode, time = observation.vector[:, 0], observation.vector[:, 1]
+    return (episode + 2 * time).astype(np.int64) % 3
 
 
 class Notebook:
@@ -63,17 +63,18 @@ class Notebook:
     def __init__(self, streams: int) -> None:
         self.pages: list[list[tuple[Any, ...]]] = [[] for _ in range(streams)]
 
-    def begin(self, streams, observation, privileged=None, observed=None):
+    def begin(self, streams, observation):
         for row, stream in enumerate(streams):
-            self.pages[stream].append(
-                ("begin", *observation[row], *(() if privileged is None else privileged[row]))
-            )
+            self.pages[stream].append(("begin", *_shown(observation, row)))
 
-    def add(self, streams, action, reward, terminated, truncated, observation, privileged=None,
-            observed=None):  # fmt: skip
+    def add(self, streams, action, reward, terminated, truncated, observation):
         for row, stream in enumerate(streams):
-            truth = () if privileged is None else privileged[row]
             self.pages[stream].append(
                 ("add", action[row], reward[row], terminated[row], truncated[row],
-                 *observation[row], *truth)
+                 *_shown(observation, row))
             )  # fmt: skip
+
+
+def _shown(observation, row):
+    truth = () if observation.privileged is None else observation.privileged[row]
+    return (*observation.vector[row], *truth)

@@ -5,7 +5,8 @@ from gymnasium.vector import AutoresetMode, VectorWrapper
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector, EnvironmentFailedError
 from tests.rollout.counting import Notebook, by_time, counting_vector
@@ -89,13 +90,16 @@ def test_transitions_reach_a_real_replay(mode):
         0 if mode is SAME else sum(len(c.episodes) for c in collected[:-1])
     )
     batch = replay.sample(64, 6, generator=torch.Generator().manual_seed(0))
-    now, then = batch.observation[:, :-1][batch.valid], batch.observation[:, 1:][batch.valid]
+    now, then = (
+        batch.observation.vector[:, :-1][batch.valid],
+        batch.observation.vector[:, 1:][batch.valid],
+    )
     assert (then[:, 0] == now[:, 0]).all(), "a transition stays in its episode"
     assert (then[:, 1] == now[:, 1] + 1).all()
     assert (then[:, 2] - 1 == batch.action[batch.valid].argmax(-1)).all(), "decoded from 0 … A-1"
     assert (batch.reward[batch.valid] == 10 * now[:, 0] + then[:, 1]).all()
-    assert (batch.privileged[:, 1:][batch.valid][:, 0] == then[:, 1]).all()
-    assert (batch.privileged[:, :-1][batch.valid][:, 1] == 100 + now[:, 0]).all()
+    assert (batch.observation.privileged[:, 1:][batch.valid][:, 0] == then[:, 1]).all()
+    assert (batch.observation.privileged[:, :-1][batch.valid][:, 1] == 100 + now[:, 0]).all()
     assert not batch.terminated[batch.valid][now[:, 0] % 2 == 1].any(), "truncation is no end"
 
 
@@ -114,7 +118,7 @@ def test_episode_start_marks_first_observations():
         collecting = collector(counting_vector((1,), (3,), mode=mode))
         collecting.reset()
         for _ in range(9):
-            first = collecting.observation[:, 1] == 0
+            first = collecting.observation.vector[:, 1] == 0
             assert (collecting.episode_start == first).all()
             collecting.step(by_time)
 

@@ -9,8 +9,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kalmanac.envs import action_codec, observation_codec
-from kalmanac.replay import Replay
-from kalmanac.replay.batch import Sizes
+from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector, EpisodeStreams, as_vector, evaluate_policy
 from tests.rollout.reusing import SPACES, Closed, Reusing, vector
 
@@ -26,7 +25,7 @@ def stored(env, steps=40, told=True):
     sizes = Sizes(
         observations.size, actions.size, discrete=True, privileged=2 if told else 0,
         observed=told, images=observations.images,
-        action_mask=told or observations.tells_action_mask,
+        action_mask=told or observations.has_action_mask,
     )  # fmt: skip
     replay = Replay(sizes, env.num_envs)
     collector = Collector(

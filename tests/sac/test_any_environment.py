@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kalmanac.agent.networks import read_history
-from kalmanac.replay import Replay
+from kalmanac.replay import Observation, Replay
 from kalmanac.rollout import Collector, evaluate_policy
 from kalmanac.sac import RecurrentSAC
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
@@ -45,7 +45,7 @@ def test_every_kind_learns_saves_and_is_evaluated(kind, mode, tmp_path):
     model.save(tmp_path / "m")
     loaded = RecurrentSAC.load(tmp_path / "m", device="cpu")
     assert loaded.observation_space == model.observation_space
-    assert loaded.hears == model.hears
+    assert loaded.info_keys == model.info_keys
     for deterministic in (True, False):
         one, other = (
             evaluate_policy(x, copies(KINDS[kind], 2, mode), 3, seed=0, deterministic=deterministic)
@@ -86,12 +86,12 @@ def test_same_seed_same_metrics(kind):
     assert runs[0]
 
 
-def test_what_the_models_hear_is_what_the_environments_tell():
-    heard = {kind: set(made(kind).hears) for kind in KINDS}
-    assert heard == {
-        "image": set(), "mask": {"action_masks"}, "mask inside": {"action_masks"},
+def test_models_ask_for_the_keys_that_infos_have():
+    asked = {kind: set(made(kind).info_keys) for kind in KINDS}
+    assert asked == {
+        "image": set(), "mask": {"action_mask"}, "mask inside": {"action_mask"},
         "missing": {"observed"}, "nest": set(),
-        "nest, missing and masked": {"action_masks", "observed"},
+        "nest, missing and masked": {"action_mask", "observed"},
     }  # fmt: skip
 
 
@@ -108,8 +108,8 @@ def test_acting_equals_the_training_pass(mode, normalized):
     )
     carried = [policy.start(3)]
 
-    def act(sight, starts):
-        action, carried[0] = policy.act(sight, carried[0], starts, explore=False)
+    def act(observation, starts):
+        action, carried[0] = policy.act(observation, carried[0], starts, explore=False)
         return action
 
     collector.reset(seed=7)
@@ -124,7 +124,7 @@ def test_acting_equals_the_training_pass(mode, normalized):
     assert len(taken.unique()) > 2, "not always the same action"
 
 
-def test_a_session_hears_what_predict_hears():
+def test_a_session_is_told_what_predict_is_told():
     model = made("nest, missing and masked")
     env, session, state = KINDS["nest, missing and masked"](), model.session(), None
     observation, info = env.reset(seed=3)
@@ -207,7 +207,7 @@ def test_warm_up_keeps_to_the_mask():
     model = made("mask", learning_starts=300)
     model.learn(300)  # the environment asserts it
     taken = model.replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
-    allowed = taken.action_mask[:, :-1][taken.valid]
+    allowed = taken.observation.action_mask[:, :-1][taken.valid]
     chosen = taken.action[taken.valid].bool()
     assert allowed[chosen].all()
     share = chosen[allowed.all(-1) | (allowed.sum(-1) == 3)].float().mean(0)
@@ -232,7 +232,7 @@ def test_codes_and_missing_readings_are_not_normalised():
     shown = normaliser(row)
     codes = torch.tensor(~normaliser.scaled)
     assert torch.equal(shown[:, codes], row[:, codes])
-    missing = normaliser.shown(row, torch.tensor([False]))
+    missing = normaliser.normalize(Observation(row, observed=torch.tensor([False]))).vector
     assert (missing == 0).all()
 
 
@@ -240,11 +240,11 @@ def test_gymnasiums_taxi_tells_masks_and_learns():
     name = max(name for name in gymnasium.registry if name.startswith("Taxi-v"))
     env = SyncVectorEnv([lambda: gymnasium.make(name)] * 2, autoreset_mode=MODES[1])
     model = small("memoryless", env)
-    assert model.hears == {"action_masks"}
+    assert model.info_keys == {"action_mask"}
     assert model.learner.sizes.observation == 500
     model.learn(60)
     batch = model.replay.sample(20, 8, generator=torch.Generator().manual_seed(0))
-    allowed = batch.action_mask[:, :-1][batch.valid]
+    allowed = batch.observation.action_mask[:, :-1][batch.valid]
     assert not allowed.all()
     assert allowed[batch.action[batch.valid].bool()].all()
 

@@ -6,6 +6,7 @@ import torch
 
 from kalmanac.checkpoint import replay_file
 from kalmanac.sac import RecurrentSAC, TrainingSettings
+from tests.replay.model import assert_same
 from tests.sac.small import Listener, small, wandering
 
 
@@ -61,8 +62,7 @@ def test_a_replay_goes_on_where_it_was_saved(bound, tmp_path, monkeypatch):
     drawn = [
         m.replay.sample(16, 8, generator=torch.Generator().manual_seed(0)) for m in (model, loaded)
     ]
-    for one, other in zip(*drawn, strict=True):
-        assert (one is None and other is None) or torch.equal(one, other)
+    assert_same(*drawn)
     listener = Listener()
     loaded.learn(30, listener)
     assert listener.updates == [40 + n for n in range(3, 33, 3)], "from the first step on"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kalmanac.replay import Batch
+from kalmanac.replay import Batch, Observation
 from kalmanac.rollout import evaluate_policy
 from kalmanac.sac import Normaliser
 from tests.sac.small import small, wandering
@@ -61,12 +61,13 @@ def test_missing_readings_stay_zero():
     normaliser.update(np.array([[1], [3]], np.float32))
     flags = torch.tensor([[True, False]])
     batch = Batch(
-        observation=torch.tensor([[[3.0], [0.0]]]), previous_action=torch.zeros(1, 2, 1),
+        observation=Observation(torch.tensor([[[3.0], [0.0]]]), observed=flags),
+        previous_action=torch.zeros(1, 2, 1),
         action=torch.zeros(1, 1, 1), reward=torch.zeros(1, 1),
         terminated=torch.zeros(1, 1, dtype=torch.bool),
-        valid=torch.ones(1, 1, dtype=torch.bool), lengths=torch.tensor([2]), observed=flags,
+        valid=torch.ones(1, 1, dtype=torch.bool), lengths=torch.tensor([2]),
     )  # fmt: skip
-    assert normaliser.batch(batch).observation.flatten().tolist() == [1.0, 0.0]
+    assert normaliser.batch(batch).observation.vector.flatten().tolist() == [1.0, 0.0]
 
 
 def test_round_trip():
@@ -123,9 +124,9 @@ def test_acting_and_learning_see_the_same_scale():
         for offset in (0.0, 40.0)
     ]  # fmt: skip
     drawn = [model._training.batch_aside() for model in models]
-    inside = torch.arange(drawn[0].observation.shape[1]) < drawn[0].lengths[:, None]
+    inside = torch.arange(drawn[0].observation.vector.shape[1]) < drawn[0].lengths[:, None]
     torch.testing.assert_close(
-        drawn[0].observation[inside], drawn[1].observation[inside], atol=1e-3, rtol=0
+        drawn[0].observation.vector[inside], drawn[1].observation.vector[inside], atol=1e-3, rtol=0
     )
     x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
     actions = [model.predict(x + 40 * i, deterministic=True)[0] for i, model in enumerate(models)]

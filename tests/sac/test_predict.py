@@ -7,7 +7,8 @@ from gymnasium.vector import AutoresetMode
 
 from kalmanac.agent.networks import read_history
 from kalmanac.encoders import ENCODERS
-from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector
 from tests.rollout.counting import Counting
@@ -26,9 +27,9 @@ def played(model, env, steps):
     collector = Collector(env, *codecs, replay)
     carried = [None]
 
-    def policy(sight, episode_start):
+    def policy(observation, episode_start):
         action, carried[0] = model.predict(
-            sight.observation, state=carried[0], episode_start=episode_start, deterministic=True
+            observation.vector, state=carried[0], episode_start=episode_start, deterministic=True
         )
         return (2 * (action - LOW) / (HIGH - LOW) - 1).astype(np.float32)
 
@@ -51,11 +52,11 @@ def test_acting_equals_the_training_pass(encoder, mode, packed):
     with torch.no_grad():
         actor = model.learner.averaged
         parameters = actor(read_history(model.normaliser.batch(batch)))
-        trained = actor.policy.mode(parameters[:, :-1])
+        trained = actor.distribution.mode(parameters[:, :-1])
     gap = (trained - batch.action).abs()[batch.valid]
     assert gap.max() < 2e-5
     if encoder != "memoryless":
-        tokens = batch.observation[:, :-1][batch.valid].numpy()
+        tokens = batch.observation.vector[:, :-1][batch.valid].numpy()
         forgetful, _ = model.predict(tokens, deterministic=True)
         taken = batch.action[batch.valid].numpy() * (HIGH - LOW) / 2 + (HIGH + LOW) / 2
         assert np.abs(forgetful - taken).max() > 1e-3, "history matters"

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.replay import Batch
+from kalmanac.replay import Batch, Observation
 from kalmanac.sac import RecurrentSAC
 from kalmanac.sac.return_scale import ReturnScale
 from tests.sac.small import small, wandering
@@ -16,7 +16,7 @@ GAMMA = 0.9
 
 def batch_of(reward):
     nothing = torch.zeros(1)
-    return Batch(nothing, nothing, nothing, reward, nothing, nothing, nothing)
+    return Batch(Observation(nothing), nothing, nothing, reward, nothing, nothing, nothing)
 
 
 def seen(rewards, stepped, ended):

@@ -141,7 +141,7 @@ def test_policy_listens_during_the_warm_up():
     whole = batch.lengths == batch.lengths.max()
     network = model.learner.actor.network
     history = read_history(batch)
-    tokens = network.embed(history.observation, history.previous_action)
+    tokens = network.embed(history.observation.vector, history.previous_action)
     row = int(whole.nonzero()[0])
     n = int(batch.lengths[row]) - 1  # the last observation has not been acted on
     _, after = network.encoder(tokens[row : row + 1, :n])
@@ -241,7 +241,7 @@ def test_another_number_of_environments(envs):
     model.set_env(wandering(envs))
     assert (model.replay.steps, model.replay.episodes) == (steps, episodes)
     again = model.replay.sample(8, 8, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(batch.observation, again.observation)
+    assert torch.equal(batch.observation.vector, again.observation.vector)
     model.learn(10 * envs)
     assert model.num_timesteps == 33 + 10 * envs == model.replay.steps
     assert model.num_updates == model.num_timesteps - 20
@@ -270,7 +270,7 @@ def test_privileged_critic_sees_the_true_state():
     model = small("vssm+kf", wandering(2), privileged_critic=True).learn(40)
     assert model.learner.sizes.privileged == 1
     batch = model.replay.sample(8, 8, generator=torch.Generator().manual_seed(0))
-    left = batch.privileged[..., 0]
+    left = batch.observation.privileged[..., 0]
     steps = batch.valid
     assert (left[:, :-1] - left[:, 1:])[steps].eq(1).all()
 
@@ -368,7 +368,7 @@ def test_environments_and_settings_say_whether_truncation_ends_the_task(stated, 
     windows = model.replay.sample(400, 4, generator=torch.Generator().manual_seed(0))
     ends = windows.lengths - 2  # the last transition of an episode; all of them are short
     final = windows.terminated[torch.arange(400), ends]
-    truncated = windows.observation[torch.arange(400), 0, 0] % 2 == 1
+    truncated = windows.observation.vector[torch.arange(400), 0, 0] % 2 == 1
     whole = windows.lengths == torch.where(truncated, 3, 4)  # but for the one under way
     assert final[whole & ~truncated].all()
     assert (final[whole & truncated] == cut).all()

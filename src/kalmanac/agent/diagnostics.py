@@ -28,11 +28,11 @@ def diagnose(actor: Actor, critic: Critic, batch: Batch, privileged: bool) -> di
     history = read_history(batch)
     judged = read_history(batch, privileged=privileged)
     tokens = Counted.of(~token_pads(batch))
-    allowed = history.action_mask
+    allowed = history.observation.action_mask
     found = beliefs(actor.network, history, tokens)
     for name, x in beliefs(critic.network, judged, tokens).items():
         found[f"{name}_critic"] = x
-    if critic.discrete and actor.policy.outputs <= MOST_ACTIONS:
+    if critic.discrete and actor.distribution.outputs <= MOST_ACTIONS:
         steps = Counted.of(batch.valid)
         share = torch.softmax(actor(history)[:, :-1], -1)
         q = critic.head(critic.network(judged.but_last())).mean(0)
@@ -48,13 +48,10 @@ def beliefs(network: HistoryNetwork, history: History, tokens: Counted) -> dict[
     if not isinstance(network.encoder, KalmanEncoder):
         return {}
     seen = network.encoder.beliefs(
-        network.embed(
-            network.look(history.observation, history.pixels, history.observed),
-            history.previous_action,
-        ),
+        network.embed(network.look(history.observation), history.previous_action),
         history.lengths,
         reset=history.reset,
-        observed=history.observed,
+        observed=history.observation.observed,
     )
     return {  # (B, L, T + 1, N) each
         "train/gain_mean": tokens.mean(seen.gain.mean((1, 3))),

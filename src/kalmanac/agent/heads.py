@@ -1,4 +1,4 @@
-"""Policies: what an actor's numbers mean, for continuous and for discrete actions.
+"""Distributions of actions: what an actor's numbers mean, continuous and discrete.
 
 The losses ask for the soft value V = E[min Q(a) - α log π(a)]: a Gaussian answers by one
 reparameterised sample, a categorical by an exact sum over its logits (`ops.sac_losses`).
@@ -16,14 +16,14 @@ from torch import Generator, Tensor
 FORBIDDEN = -1e30
 
 
-class Intention(NamedTuple):
-    """What a policy means to do at steps (…)."""
+class PolicyOutput(NamedTuple):
+    """What a policy does at steps (…)."""
 
     entropy: Tensor  # (…), of the action's own density: -log π
     action: Tensor  # (…, A), drawn
 
 
-class Policy(ABC):
+class ActionDistribution(ABC):
     """A distribution over actions, given by `outputs` numbers per step."""
 
     outputs: int
@@ -45,7 +45,7 @@ class Policy(ABC):
         """Parameters of the same policy among the actions that `mask` (…, A) allows."""
 
 
-class SquashedGaussian(Policy):
+class SquashedGaussian(ActionDistribution):
     """a = tanh(u), u ~ N(mean, std²) in each of A dimensions (Haarnoja et al., 2018, appendix C).
 
     The parameters are the means, then the logarithms of the standard deviations, clamped.
@@ -64,12 +64,12 @@ class SquashedGaussian(Policy):
         """The squashed mean."""
         return torch.tanh(self._split(parameters)[0])
 
-    def intend(self, parameters: Tensor, generator: Generator) -> Intention:
+    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
         """One reparameterised draw, differentiable, and its own -log π for the entropy."""
         mean, log_std = self._split(parameters)
         noise = _normal(mean, generator)
         raw = mean + log_std.exp() * noise
-        return Intention(-_log_density(noise, log_std, raw), torch.tanh(raw))
+        return PolicyOutput(-_log_density(noise, log_std, raw), torch.tanh(raw))
 
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
@@ -89,7 +89,7 @@ class SquashedGaussian(Policy):
         return mean, log_std.clamp(*self.log_std_range)
 
 
-class Categorical(Policy):
+class Categorical(ActionDistribution):
     """One of A actions; the parameters are their logits."""
 
     def __init__(self, actions: int) -> None:
@@ -109,7 +109,7 @@ class Categorical(Policy):
         return F.one_hot(action, self.outputs).float()
 
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """See `Policy`; a forbidden action has probability 0, and no gradient reaches its logit."""
+        """See `ActionDistribution`; a forbidden action has probability 0 and no gradient."""
         return parameters.masked_fill(~mask, FORBIDDEN)
 
 

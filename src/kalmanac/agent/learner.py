@@ -15,6 +15,7 @@ from kalmanac.agent.optimiser import Adam, Trailing, side_by_side
 from kalmanac.agent.settings import AgentSettings
 from kalmanac.agent.snapshot import load_generator, split_prefixes
 from kalmanac.encoders import State, draw_dropout_from
+from kalmanac.observation import Observation, PartSize, Sizes
 from kalmanac.ops.device import keep_freed_memory
 from kalmanac.ops.sac_losses import (
     OBJECTIVES,
@@ -25,7 +26,7 @@ from kalmanac.ops.sac_losses import (
     takes_last_token,
 )
 from kalmanac.ops.streams import SideBySide
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Batch
 
 Metrics = dict[str, Tensor]
 
@@ -51,6 +52,9 @@ class Learner:
         objective = OBJECTIVES[settings.objective_of(sizes.discrete)]
         self.rules = Rules(settings.gamma, objective, settings.entropy_in_target)
         self.settings, self.sizes = settings, sizes
+        # a caller may give `observed` and a mask where no environment does
+        shown = sizes._replace(observed=True, action_mask=True, privileged=0)
+        self._shown = shown.observation_parts
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         keep_freed_memory(self.device)
         drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
@@ -99,53 +103,43 @@ class Learner:
 
     @torch.no_grad()
     def act(
-        self, observation: Tensor, previous_action: Tensor, state: State, *,
-        episode_start: Tensor, explore: bool, observed: Tensor | None = None,
-        generator: Generator | None = None, pixels: Tensor | None = None,
+        self, observation: Observation[Tensor], previous_action: Tensor, state: State, *,
+        episode_start: Tensor, explore: bool, generator: Generator | None = None,
         averaged: bool = False,
-        action_mask: Tensor | None = None,
     ) -> tuple[Tensor, State]:  # fmt: skip
-        """One action each for observations (n, O), and the memory behind it.
+        """One action for each of n observations, and the memory behind it.
 
         Args:
             previous_action: (n, A), one-hot if discrete (`action_as_input`).
             episode_start: (n,) bool: the memory is emptied first, and there is no previous action.
             explore: draw from the policy; False takes its mode.
-            observed: (n,) bool: False where the reading is missing (and stored as zeros).
             generator: draws the actions; None is the learner's own, `acting`.
-            pixels: (n, P) uint8, where the observation has images.
-            action_mask: (n, A) bool: False where an action is forbidden.
             averaged: the actor with averaged weights acts, not the newest one.
 
         Returns:
             int64 (n,), or float (n, A) in [-1, 1].
         """
-        for name, x, width in (
-            ("observation", observation, self.sizes.observation),
-            ("previous_action", previous_action, self.sizes.action),
-            *([("pixels", pixels, self.sizes.pixels)] if self.sizes.images else []),
-            *([] if action_mask is None else [("action_mask", action_mask, self.sizes.action)]),
-        ):
-            came = None if x is None else tuple(x.shape)
-            if came is None or came[1:] != (width,):
-                raise ValueError(f"{name}: got shape {came}, expected (n, {width})")
+        rows, actions = tuple(episode_start.shape), self.sizes.action
+        check_parts("observation", observation, self._shown, rows, ("observed", "action_mask"))
+        if previous_action.shape != (*rows, actions):
+            came = tuple(previous_action.shape)
+            raise ValueError(f"previous_action: got shape {came}, expected {(*rows, actions)}")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
         actor = self.averaged if averaged else self.actor
         features, state = actor.network.step(
-            observation, previous_action, state, reset=episode_start, observed=observed,
-            pixels=pixels,
-        )  # fmt: skip
+            observation, previous_action, state, reset=episode_start
+        )
         parameters = actor.head(features)
-        if action_mask is not None:
-            parameters = actor.policy.allowing(parameters, action_mask)
+        if observation.action_mask is not None:
+            parameters = actor.distribution.allowing(parameters, observation.action_mask)
         if explore:
-            return actor.policy.sample(parameters, generator or self.acting), state
-        return actor.policy.mode(parameters), state
+            return actor.distribution.sample(parameters, generator or self.acting), state
+        return actor.distribution.mode(parameters), state
 
     def action_as_input(self, action: Tensor) -> Tensor:
         """An action of `act` as the next step's `previous_action`, (n, A)."""
-        return self.actor.policy.as_input(action)
+        return self.actor.distribution.as_input(action)
 
     def update(self, batch: Batch) -> Metrics:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
@@ -175,7 +169,8 @@ class Learner:
 
     def _discrete_losses(self, batch: Batch, history: History, judged: History) -> Losses:
         actor, critic, target = self.actor, self.critic, self.target
-        allowed = None if history.action_mask is None else history.action_mask[:, :-1]
+        mask = history.observation.action_mask
+        allowed = None if mask is None else mask[:, :-1]
         whole = takes_last_token(batch.reward, self.sizes.action, allowed)
         now = judged if whole else judged.but_last()
         logits, following, q = self.side_by_side(
@@ -193,8 +188,8 @@ class Learner:
         )  # fmt: skip
 
     def _continuous_losses(self, batch: Batch, history: History, judged: History) -> Losses:
-        policy = self.actor.policy
-        assert isinstance(policy, SquashedGaussian)
+        distribution = self.actor.distribution
+        assert isinstance(distribution, SquashedGaussian)
         parameters, following_seen, now_seen = self.side_by_side(
             (history, judged),
             lambda: self.actor(history),
@@ -202,10 +197,10 @@ class Learner:
             lambda: self.critic.network.encode(judged.but_last()),
         )
         with torch.no_grad():
-            there = policy.intend(parameters[:, 1:], self.learning)
-            next_value = self.target.judge(*following_seen).following().frozen(there.action)
-        here = policy.intend(parameters[:, :-1], self.learning)
-        now = self.critic.judge(*now_seen)
+            there = distribution.output(parameters[:, 1:], self.learning)
+            next_value = self.target.q_values(*following_seen).following().frozen(there.action)
+        here = distribution.output(parameters[:, :-1], self.learning)
+        now = self.critic.q_values(*now_seen)
         q = now.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
         return continuous_losses(
             now.frozen(here.action), here.entropy, q, next_value, there.entropy, batch.reward,
@@ -280,25 +275,32 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
     """The batch has the shapes of these sizes."""
     rows, steps = batch.reward.shape
     tokens = (rows, steps + 1)
+    optional = ("observed",) if settings.privileged_critic else ("observed", "privileged")
+    check_parts("batch.observation", batch.observation, sizes.observation_parts, tokens, optional)
     expected = {
-        "observation": (*tokens, sizes.observation),
         "previous_action": (*tokens, sizes.action),
         "action": (rows, steps, sizes.action),
         "terminated": (rows, steps),
         "valid": (rows, steps),
         "lengths": (rows,),
     }
-    if settings.privileged_critic:
-        expected["privileged"] = (*tokens, sizes.privileged)
-    if sizes.images:
-        expected["pixels"] = (*tokens, sizes.pixels)
-    if sizes.action_mask:
-        expected["action_mask"] = (*tokens, sizes.action)
     for name, shape in expected.items():
-        x = getattr(batch, name)
-        came = None if x is None else tuple(x.shape)
+        came = tuple(getattr(batch, name).shape)
         if came != shape:
             raise ValueError(f"batch.{name}: got shape {came}, expected {shape}")
+
+
+def check_parts(
+    name: str, observation: Observation[Tensor], sizes: Observation[PartSize],
+    rows: tuple[int, ...], optional: tuple[str, ...],
+) -> None:  # fmt: skip
+    """The observation has parts of these sizes, with `rows` before their shape."""
+    for part, x, size in zip(Observation._fields, observation, sizes, strict=True):
+        if size is None or (x is None and part in optional):
+            continue
+        came, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
+        if came != shape:
+            raise ValueError(f"{name}.{part}: got shape {came}, expected {shape}")
 
 
 @contextmanager

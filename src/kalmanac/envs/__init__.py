@@ -6,18 +6,13 @@ Importing this package registers "kalmanac/BestArm-v0" with Gymnasium. No torch 
 
 import gymnasium
 
+from kalmanac.envs.action_codecs import ActionCodec, action_codec
 from kalmanac.envs.bayes import Ceiling, bayes_threshold, threshold_policy
 from kalmanac.envs.best_arm import ABOVE, ASK, BELOW, BestArm, BestArmVector, posterior
 from kalmanac.envs.checkpointable import environment_state, restore_environment
-from kalmanac.envs.codecs import (
-    ActionCodec,
-    ObservationCodec,
-    action_codec,
-    observation_codec,
-    privileged_space,
-)
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.extras import MissingExtraError
+from kalmanac.envs.observation_codecs import ObservationCodec, observation_codec, privileged_space
 from kalmanac.envs.popgym import POPGym
 from kalmanac.envs.registry import ENVS, EnvironmentSpec, environment, make_vector
 from kalmanac.envs.sensors import (

@@ -18,7 +18,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from kalmanac.envs.checkpointable import environment_state, restore_environment
-from kalmanac.envs.codecs import privileged_space
+from kalmanac.envs.observation_codecs import privileged_space
 from kalmanac.envs.wrappers import Corrupting, ObservationAsPrivileged, float_box
 
 Env = gymnasium.Env[Any, Any]

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from kalmanac.envs.checkpointable import check_names
-from kalmanac.envs.codecs import privileged_space
+from kalmanac.envs.observation_codecs import privileged_space
 from kalmanac.envs.wrappers import Checkpointable
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]

@@ -31,7 +31,7 @@ from kalmanac.envs.checkpointable import (
     own_stream,
     restore_environment,
 )
-from kalmanac.envs.codecs import privileged_space
+from kalmanac.envs.observation_codecs import privileged_space
 
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 

@@ -4,8 +4,9 @@ import torch
 
 from kalmanac.experiment.building import horizon
 from kalmanac.experiment.description import Experiment
+from kalmanac.observation import PartSize, Sizes
 from kalmanac.ops.dispatch import packs_rows
-from kalmanac.replay import Batch, Sizes
+from kalmanac.replay import Batch
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
@@ -19,8 +20,12 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(rows, *shape, device=device)
 
+    def part(size: PartSize) -> torch.Tensor:  # all readings are there, all actions allowed
+        fill, dtype = size.dtype == "bool", getattr(torch, size.dtype)
+        return torch.full((rows, steps + 1, *size.shape), fill, dtype=dtype, device=device)
+
     return Batch(
-        observation=zeros(steps + 1, sizes.observation),
+        observation=sizes.observation_parts.map(part),
         previous_action=zeros(steps + 1, sizes.action),
         action=zeros(steps, sizes.action),
         reward=zeros(steps),
@@ -28,8 +33,4 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         valid=valid,
         lengths=torch.full((rows,), steps + 1, device=device),
         reset=first if packs_rows(device) else None,  # as packed rows have it
-        privileged=zeros(steps + 1, sizes.privileged) if sizes.privileged else None,
-        observed=torch.ones_like(first) if sizes.observed else None,
-        pixels=zeros(steps + 1, sizes.pixels).to(torch.uint8) if sizes.images else None,
-        action_mask=zeros(steps + 1, sizes.action) == 0 if sizes.action_mask else None,
     )

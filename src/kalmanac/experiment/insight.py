@@ -13,7 +13,7 @@ from kalmanac.agent.heads import SquashedGaussian
 from kalmanac.encoders import KalmanEncoder
 from kalmanac.encoders.kalman import KalmanLayer
 from kalmanac.encoders.kalman_block import KalmanBlock
-from kalmanac.envs.codecs import action_codec
+from kalmanac.envs.action_codecs import action_codec
 from kalmanac.experiment.latent_map import has_latent_map, latent_map
 from kalmanac.sac import PolicyState, RecurrentSAC
 
@@ -39,9 +39,9 @@ class Insight:
         self._latent: list[Tensor] = []  # (2,) each, of agents whose latent space can be drawn
 
     @property
-    def hears(self) -> frozenset[str]:
-        """What the model wants to be told beside observations."""
-        return self.model.hears
+    def info_keys(self) -> frozenset[str]:
+        """The keys of infos that the model asks for."""
+        return self.model.info_keys
 
     def predict(
         self, observation: Any, state: Any = None,
@@ -84,7 +84,7 @@ class Insight:
 
     def _policy(self) -> dict[str, Array]:
         outputs, taken = torch.cat(self._outputs), torch.cat(self._taken)
-        policy = self.actor.policy
+        policy = self.actor.distribution
         if not isinstance(policy, SquashedGaussian):
             if all(mask is not None for mask in self._masks):
                 allowed = np.concatenate([self.actions.mask(mask) for mask in self._masks])

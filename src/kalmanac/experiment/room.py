@@ -102,7 +102,7 @@ def update_bytes(experiment: Experiment, learner: Learner) -> int:
 
 def _held_by_update(learner: Learner, batch: Batch) -> int:
     """The batch, and what is kept of the forward pass until the backward one has read it."""
-    given = sum(x.nbytes for x in batch if x is not None)
+    given = sum(x.nbytes for x in (*batch.observation, *batch[1:]) if x is not None)
 
     def update() -> None:
         learner.update(batch)

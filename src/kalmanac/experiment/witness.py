@@ -55,6 +55,6 @@ class Witness(VectorWrapper[Any, Any, Any, Any, Any]):
         return found
 
     def _see(self, observation: Any, infos: dict[str, Any]) -> None:
-        self._observations.append(self._codec.encode(observation)[0])
+        self._observations.append(self._codec.encode(observation).vector[0])
         if "privileged" in infos:
             self._truths.append(np.array(infos["privileged"][0]))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kalmanac.ops.transfer import is_host, sent
-from kalmanac.replay.incoming import Indices
+from kalmanac.replay.storage import Indices
 
 STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
 

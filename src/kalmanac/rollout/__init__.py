@@ -8,9 +8,17 @@ from kalmanac.rollout.evaluation import (
     PredictingModel,
     evaluate_policy,
 )
-from kalmanac.rollout.failure import EnvironmentFailedError, close_failed, closed
-from kalmanac.rollout.senses import Senses, Sight, Tells, tells
-from kalmanac.rollout.vectors import Arrival, Episode, EpisodeStreams, as_vector, autoreset_mode
+from kalmanac.rollout.observations import InfoKeys, ObservationReader, info_keys
+from kalmanac.rollout.streams import (
+    Arrival,
+    EnvironmentFailedError,
+    Episode,
+    EpisodeStreams,
+    as_vector,
+    autoreset_mode,
+    close_failed,
+    closed,
+)
 
 __all__ = [
     "MOST_STEPS",
@@ -22,14 +30,13 @@ __all__ = [
     "Episode",
     "EpisodeStreams",
     "Evaluation",
+    "InfoKeys",
+    "ObservationReader",
     "PredictingModel",
-    "Senses",
-    "Sight",
-    "Tells",
     "as_vector",
     "autoreset_mode",
     "close_failed",
     "closed",
     "evaluate_policy",
-    "tells",
+    "info_keys",
 ]

@@ -1,6 +1,6 @@
 """Environments × policy → transitions in the replay.
 
-The collector knows neither networks nor normalisation: a policy is a function from what is seen to
+The collector knows neither networks nor normalisation: a policy is a function from observations to
 agent actions, and whoever owns the policy carries its state.
 """
 
@@ -11,15 +11,14 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.codecs import ActionCodec, ObservationCodec
+from kalmanac.envs.action_codecs import ActionCodec
+from kalmanac.envs.observation_codecs import ObservationCodec
+from kalmanac.observation import Observation
 from kalmanac.replay import Replay
-from kalmanac.rollout.failure import environment_judged
-from kalmanac.rollout.senses import Senses, Sight
-from kalmanac.rollout.vectors import Episode, EpisodeStreams
+from kalmanac.rollout.observations import Arrays, ObservationReader
+from kalmanac.rollout.streams import Episode, EpisodeStreams, environment_judged
 
 Float32 = NDArray[np.float32]
-# what n environments show and "an episode starts here" (n,) → agent actions (n,) or (n, A)
-Policy = Callable[[Sight, NDArray[np.bool_]], NDArray[Any]]
 
 
 class Collected(NamedTuple):
@@ -36,72 +35,68 @@ class Collected(NamedTuple):
 class Collector:
     """Steps a vector environment with a policy and stores what happened, stream i ↔ environment i.
 
-    With `privileged`, `observed` and `action_mask`, what the environment's infos say under these
-    names is stored beside each observation (`Senses`). Without `bootstrap_truncated`, truncated
-    episodes are stored as terminated.
+    `parts` says which parts observations have beside the environment's own, as for an
+    `ObservationReader`. Without `bootstrap_truncated`, truncated episodes are stored as terminated.
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], observations: ObservationCodec, actions: ActionCodec,
-        replay: Replay | None = None, *, privileged: bool = False, observed: bool = False,
-        action_mask: bool = False, bootstrap_truncated: bool = True,
+        replay: Replay | None = None, *, bootstrap_truncated: bool = True, **parts: bool,
     ) -> None:  # fmt: skip
         self.streams = EpisodeStreams(env)
         self.actions = actions
-        self.senses = Senses(
-            observations, actions, observed=observed, action_mask=action_mask,
-            privileged=privileged,
-        )  # fmt: skip
+        self.reader = ObservationReader(observations, actions, **parts)
         self.replay, self.bootstrap_truncated = replay, bootstrap_truncated
-        self.sight: Sight  # of n environments, to act on next
+        self.observation: Arrays  # of n environments, to act on next
         self.episode_start: NDArray[np.bool_]  # (n,)
-
-    @property
-    def observation(self) -> Float32:
-        """(n, O), to act on next."""
-        return self.sight.observation
 
     def reset(self, seed: int | None = None) -> Collected:
         """Begin an episode in every environment."""
-        observation, infos = self.streams.reset(seed)
+        batch, infos = self.streams.reset(seed)
         self.episode_start = np.ones(self.streams.num_envs, dtype=np.bool_)
         with environment_judged():
-            self.sight = self.senses.see(observation, infos)
+            self.observation = self.reader.read(batch, infos)
             if self.replay is not None:
-                self.replay.begin(np.arange(self.streams.num_envs), **self.sight.given())
+                self.replay.begin(np.arange(self.streams.num_envs), self.observation)
         nobody = np.zeros(self.streams.num_envs, dtype=np.bool_)
-        return Collected(0, [], _readings(self.sight), np.zeros(len(nobody)), nobody, nobody)
+        return Collected(0, [], _readings(self.observation), np.zeros(len(nobody)), nobody, nobody)
 
-    def step(self, policy: Policy) -> Collected:
-        """Act once in every environment."""
-        return self.take(policy(self.sight, self.episode_start))
+    def step(self, policy: Callable[[Arrays, NDArray[np.bool_]], NDArray[Any]]) -> Collected:
+        """Act once in every environment.
+
+        `policy` maps what n environments show and "an episode starts here" (n,) to agent actions,
+        (n,) or (n, A).
+        """
+        return self.take(policy(self.observation, self.episode_start))
 
     def take(self, action: NDArray[Any]) -> Collected:
         """Take these agent actions, (n,) or (n, A), in the n environments."""
         arrival = self.streams.step(self.actions.decode(action))
         with environment_judged():
             rows = arrival.ended_rows
-            over = arrival.terminated if not len(rows) else None  # else `sight` shows new episodes
-            sight = landed = self.senses.see(arrival.observation, arrival.infos, over=over)
+            over = arrival.terminated if not len(rows) else None  # else `now` has new episodes
+            now = after = self.reader.read(arrival.observation, arrival.infos, over=over)
             if len(rows):
-                last = self.senses.see(
+                last = self.reader.read(
                     arrival.ended_observations, arrival.ended_infos, rows, arrival.terminated[rows]
                 )
-                landed = sight.replaced(rows, last)
+                after = now.replace_rows(rows, last)
             stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-            after, first = landed, sight.at(begun) if len(begun) else None
+            first = now.map(lambda x: x[begun]) if len(begun) else None
             final = arrival.terminated
             if not self.bootstrap_truncated:
                 final = final | arrival.truncated
-            done: tuple[NDArray[Any], ...] = (action, arrival.reward, final, arrival.truncated)
+            reward, truncated = arrival.reward, arrival.truncated
             if len(stepped) < len(action):
-                after, done = landed.at(stepped), tuple(x[stepped] for x in done)
+                after = after.map(lambda x: x[stepped])
+                action, reward = action[stepped], reward[stepped]
+                final, truncated = final[stepped], truncated[stepped]
             if self.replay is not None:
                 if len(stepped):
-                    self.replay.add(stepped, *done, **after.given())
+                    self.replay.add(stepped, action, reward, final, truncated, after)
                 if first is not None:
-                    self.replay.begin(begun, **first.given())
-        self.sight, self.episode_start = sight, arrival.begun
+                    self.replay.begin(begun, first)
+        self.observation, self.episode_start = now, arrival.begun
         new = _readings(after)
         if first is not None:
             new = np.concatenate([new, _readings(first)])
@@ -115,16 +110,20 @@ class Collector:
         streams = self.streams.state_dict()
         if streams is None:
             return None
-        shown = {name: x.copy() for name, x in self.sight.given().items()}
-        return {"streams": streams, "sight": shown, "episode_start": self.episode_start.copy()}
+        return {
+            "streams": streams,
+            "sight": self.observation.map(np.copy).to_stored(),
+            "episode_start": self.episode_start.copy(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on in the same episodes."""
         self.streams.load_state_dict(state["streams"])
-        self.sight = Sight(**{name: x.copy() for name, x in state["sight"].items()})
+        self.observation = Observation.from_stored(state["sight"]).map(np.copy)
         self.episode_start = state["episode_start"].copy()
 
 
-def _readings(sight: Sight) -> Float32:
-    """(k, O): the observations that are not missing."""
-    return sight.observation if sight.observed is None else sight.observation[sight.observed]
+def _readings(observation: Arrays) -> Float32:
+    """(k, O): the vectors that are not missing."""
+    vector, observed = observation.vector, observation.observed
+    return vector if observed is None else vector[observed]

@@ -8,11 +8,12 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.codecs import action_codec, observation_codec
-from kalmanac.rollout.failure import EnvironmentFailedError
-from kalmanac.rollout.senses import BadReadingError, Senses
-from kalmanac.rollout.vectors import (
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec
+from kalmanac.rollout.observations import BadReadingError, InfoKeys, ObservationReader
+from kalmanac.rollout.streams import (
     Environment,
+    EnvironmentFailedError,
     Episode,
     EpisodeStreams,
     as_vector,
@@ -27,8 +28,8 @@ EachStep = Callable[[int, int, int], None]
 class PredictingModel(Protocol):
     """Anything with SB3's `predict`.
 
-    A model with an attribute `hears` is told more: those of `action_masks` and `observed` that it
-    names there are arguments of its `predict` too.
+    A model with an attribute `info_keys` is given more: `predict` gets `info["observed"]` as its
+    argument `observed` and `info["action_mask"]` as `action_masks`, where these keys are named.
     """
 
     def predict(
@@ -96,7 +97,7 @@ def evaluate_policy(
     n = streams.num_envs
     quota = [(n_eval_episodes + n - 1 - i) // n for i in range(n)]
     played: list[list[tuple[Episode, bool]]] = [[] for _ in range(n)]  # and whether it was cut
-    senses = _senses(model, vector)
+    reader = _reader(model, vector)
     observation, infos = streams.reset(seed)
     over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
@@ -107,7 +108,7 @@ def evaluate_policy(
             each_step(steps, done, sum(quota))
         actions, state = predict(
             observation, state=state, episode_start=starts, deterministic=deterministic,
-            **_told(senses, observation, infos, over),
+            **_arguments(reader, observation, infos, over),
         )  # fmt: skip
         arrival = streams.step(actions)
         if not np.isfinite(arrival.reward).all():
@@ -154,25 +155,23 @@ def _judging(predict: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any
     return judging
 
 
-def _senses(model: PredictingModel, env: VectorEnv[Any, Any, Any]) -> Senses | None:
-    """What the model wants to be told of; None: of observations only."""
-    hears: Collection[str] = getattr(model, "hears", ())
-    if not hears:
+def _reader(model: PredictingModel, env: VectorEnv[Any, Any, Any]) -> ObservationReader | None:
+    """Reads what the model wants to know of infos; None: nothing."""
+    keys: Collection[str] = getattr(model, "info_keys", ())
+    if not keys:
         return None
     actions = action_codec(env.single_action_space)
-    return Senses(
-        observation_codec(env.single_observation_space, actions), actions,
-        observed="observed" in hears, action_mask="action_masks" in hears,
-    )  # fmt: skip
+    observations = observation_codec(env.single_observation_space, actions)
+    wanted = {key: key in keys for key in InfoKeys._fields}
+    return ObservationReader(observations, actions, **wanted)
 
 
-def _told(
-    senses: Senses | None, observation: Any, infos: Mapping[str, Any], over: NDArray[np.bool_]
-) -> dict[str, NDArray[np.bool_]]:
-    """As arguments of `predict`."""
-    if senses is None:
+def _arguments(
+    reader: ObservationReader | None, batch: Any, infos: Mapping[str, Any],
+    over: NDArray[np.bool_],
+) -> dict[str, NDArray[Any]]:  # fmt: skip
+    """What infos say as arguments of `predict`, which has the mask under sb3-contrib's name."""
+    if reader is None:
         return {}
-    found = senses.told(observation, infos, np.arange(len(over)), over)
-    if "action_mask" in found:
-        found["action_masks"] = found.pop("action_mask")
-    return found
+    parts = reader.read_infos(batch, infos, np.arange(len(over)), over)
+    return {"action_masks" if key == "action_mask" else key: x for key, x in parts.items()}

@@ -1,4 +1,4 @@
-"""The policy in use: what is seen goes in, agent actions out, its state passed along."""
+"""The policy in use: observations go in, agent actions out, its state passed along."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from kalmanac.agent import Learner
 from kalmanac.agent.capture import Replayed, can_record
+from kalmanac.observation import Observation
 from kalmanac.ops.transfer import Returning, sent
-from kalmanac.rollout import Sight
 from kalmanac.sac.normaliser import Normaliser
 
 
@@ -64,16 +64,16 @@ class Policy:
         return PolicyState(self.learner.initial_state(n), nothing)
 
     def act(
-        self, sight: Sight, state: PolicyState,
+        self, observation: Observation[NDArray[Any]], state: PolicyState,
         episode_start: NDArray[np.bool_], *, explore: bool,
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        asked = self.ask(sight, state, episode_start, explore=explore, generator=generator)
+        asked = self.ask(observation, state, episode_start, explore=explore, generator=generator)
         return asked.actions(), asked.state
 
     def ask(
-        self, sight: Sight, state: PolicyState,
+        self, observation: Observation[NDArray[Any]], state: PolicyState,
         episode_start: NDArray[np.bool_], *, explore: bool,
         generator: torch.Generator | None = None,
     ) -> Asked:  # fmt: skip
@@ -81,49 +81,50 @@ class Policy:
 
         What is asked meanwhile, of this or another policy, comes after it on the device.
         """
-        given = sight._replace(privileged=None).given() | {"episode_start": episode_start}
-        shown = dict(zip(given, sent(list(map(_tensor, given.values())), self.device), strict=True))
+        parts = observation._replace(privileged=None).parts()
+        start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
+        shown = Observation(**dict(zip(parts, tensors, strict=True)))
         if self.normaliser is not None:
-            shown["observation"] = self.normaliser.shown(
-                shown["observation"], shown.get("observed")
-            )
+            shown = self.normaliser.normalize(shown)
         draws = (generator or self.learner.acting) if explore else None
         if not can_record(self.device) or self.watched or not self.graph:
-            action, after = self._act(shown, state, draws)
+            action, after = self._act(shown, start, state, draws)
         else:
-            action, after = self._replay(shown, state, draws)
+            action, after = self._replay(shown, start, state, draws)
         return Asked(action, after)
 
     def choose(
-        self, observation: Tensor, state: PolicyState, *, episode_start: Tensor
+        self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
     ) -> tuple[Tensor, PolicyState]:
-        """The most likely actions for raw observations (n, O) on the device, where all stays."""
+        """The most likely actions for n raw observations on the device, where all stays."""
         if self.normaliser is not None:
-            observation = self.normaliser(observation)
-        shown = {"observation": observation, "episode_start": episode_start}
-        return self._act(shown, state, None)
+            observation = self.normaliser.normalize(observation)
+        return self._act(observation, episode_start, state, None)
 
     def _act(
-        self, shown: dict[str, Tensor], state: PolicyState, draws: torch.Generator | None
-    ) -> tuple[Tensor, PolicyState]:
+        self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
+        draws: torch.Generator | None,
+    ) -> tuple[Tensor, PolicyState]:  # fmt: skip
         action, encoder = self.learner.act(
-            previous_action=state.previous_action, state=state.encoder, explore=draws is not None,
-            generator=draws, averaged=self.averaged, **shown,
+            observation, state.previous_action, state.encoder, episode_start=episode_start,
+            explore=draws is not None, generator=draws, averaged=self.averaged,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 
     def _replay(
-        self, shown: dict[str, Tensor], state: PolicyState, draws: torch.Generator | None
-    ) -> tuple[Tensor, PolicyState]:
+        self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
+        draws: torch.Generator | None,
+    ) -> tuple[Tensor, PolicyState]:  # fmt: skip
         """`_act` as a graph: one for each set and shape of inputs and each generator."""
-        names, kind = list(shown), type(state.encoder)
-        inputs = [*shown.values(), state.previous_action, *state.encoder]
+        parts, kind = observation.parts(), type(state.encoder)
+        names = list(parts)
+        inputs = [*parts.values(), episode_start, state.previous_action, *state.encoder]
         key = (tuple(names), tuple(x.shape for x in inputs), id(draws))
 
-        def flat(given: list[Tensor]) -> list[Tensor]:
-            told = dict(zip(names, given, strict=False))
-            before, *memory = given[len(names) :]
-            action, after = self._act(told, PolicyState(kind(*memory), before), draws)
+        def flat(inputs: list[Tensor]) -> list[Tensor]:
+            shown = Observation(**dict(zip(names, inputs, strict=False)))
+            start, before, *memory = inputs[len(names) :]
+            action, after = self._act(shown, start, PolicyState(kind(*memory), before), draws)
             return [action, after.previous_action, *after.encoder]
 
         if key not in self._replayed:

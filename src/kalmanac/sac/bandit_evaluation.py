@@ -25,6 +25,7 @@ from kalmanac.envs.best_arm import (
     outcome,
     posterior_of,
 )
+from kalmanac.observation import Observation
 from kalmanac.ops.transfer import sent
 from kalmanac.rollout import EachStep, Evaluation
 from kalmanac.sac.acting import Policy, PolicyState
@@ -155,7 +156,7 @@ class BanditEvaluation:
         bandits, tally = Bandits(*held[:_CUT]), Tally(*held[_CUT:_END])
         memory = PolicyState(self._kind(*held[_END + 1 :]), held[_END])
         for now in noise:
-            seen = observation(bandits, privileged=self.privileged)
+            seen = Observation(observation(bandits, privileged=self.privileged))
             action, memory = self.policy.choose(seen, memory, episode_start=tally.length == 0)
             bandits, tally = self.bandits.step(bandits, tally, action, now)
         return [*bandits, *tally, memory.previous_action, *memory.encoder]

@@ -17,7 +17,7 @@ from kalmanac.rollout import (
     as_vector,
     evaluate_policy,
 )
-from kalmanac.rollout.vectors import Environment, share_an_environment
+from kalmanac.rollout.streams import Environment, share_an_environment
 
 if TYPE_CHECKING:
     from kalmanac.sac.recurrent_sac import RecurrentSAC

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kalmanac.observation import Observation
 from kalmanac.ops.transfer import sent
 from kalmanac.replay import Batch
 
@@ -53,19 +54,21 @@ class Normaliser:
         """(O,); 1 before the first observation."""
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
-    def __call__(self, observation: Tensor) -> Tensor:
-        """Normalised observations (…, O), float32, on the device they came from."""
-        mean, scale, most = self._on(observation.device)
-        return ((observation - mean) * scale).clamp(-most, most)
+    def __call__(self, vector: Tensor) -> Tensor:
+        """Normalised vectors (…, O), float32, on the device they came from."""
+        mean, scale, most = self._on(vector.device)
+        return ((vector - mean) * scale).clamp(-most, most)
 
-    def shown(self, observation: Tensor, observed: Tensor | None) -> Tensor:
-        """Normalised observations; a missing reading stays all zeros."""
-        found = self(observation)
-        return found if observed is None else found.masked_fill(~observed[..., None], 0)
+    def normalize(self, observation: Observation[Tensor]) -> Observation[Tensor]:
+        """`observation` with a normalised vector; a missing reading stays all zeros."""
+        vector = self(observation.vector)
+        if observation.observed is not None:
+            vector = vector.masked_fill(~observation.observed[..., None], 0)
+        return observation._replace(vector=vector)
 
     def batch(self, batch: Batch) -> Batch:
         """`batch` with normalised observations."""
-        return batch._replace(observation=self.shown(batch.observation, batch.observed))
+        return batch._replace(observation=self.normalize(batch.observation))
 
     def state_dict(self) -> dict[str, Any]:
         """Statistics as tensors and plain numbers."""

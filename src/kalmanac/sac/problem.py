@@ -6,9 +6,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from kalmanac.envs.codecs import action_codec, observation_codec, privileged_space
-from kalmanac.replay import Sizes
-from kalmanac.rollout import Senses, Sight, Tells, tells
+from kalmanac.envs.action_codecs import action_codec
+from kalmanac.envs.observation_codecs import observation_codec, privileged_space
+from kalmanac.observation import Sizes
+from kalmanac.rollout import InfoKeys, ObservationReader, info_keys
+from kalmanac.rollout.observations import Arrays
 from kalmanac.sac.space_json import space_from_json, space_to_json
 
 Space = gymnasium.Space[Any]
@@ -17,48 +19,44 @@ Space = gymnasium.Space[Any]
 class Problem:
     """The spaces of one environment, the codecs between them and the agent, and the sizes.
 
-    `truth` is the space of the true state, only if the critic sees it; `told` says whether the
-    environment tells of missing readings and forbidden actions.
+    `truth` is the space of the true state, only if the critic sees it; `keys` says whether infos
+    tell of missing readings and forbidden actions.
     """
 
     def __init__(
         self, observation: Space, action: Space, truth: Space | None = None,
-        told: Tells | None = None,
+        keys: InfoKeys | None = None,
     ) -> None:  # fmt: skip
         self.observation_space, self.action_space, self.privileged_space = (
             observation,
             action,
             truth,
         )
-        if told is not None and told.action_mask and not action_codec(action).discrete:
+        keys = keys or InfoKeys()
+        if keys.action_mask and not action_codec(action).discrete:
             raise ValueError(
                 f'info["action_mask"]: got one, expected none: the actions of {action} are '
                 'continuous (metadata["action_mask"] = False if it means something else)'
             )
-        self.told = told or Tells(observed=False, action_mask=False)
+        self.info_keys = keys
         self.actions = action_codec(action)
         self.observations = observation_codec(observation, self.actions)
-        self.senses = Senses(
-            self.observations,
-            self.actions,
-            observed=self.told.observed,
-            action_mask=self.told.action_mask,
-        )
+        self.reader = ObservationReader(self.observations, self.actions, **keys._asdict())
         self.sizes = Sizes(
             self.observations.size,
             self.actions.size,
             self.actions.discrete,
             privileged=0 if truth is None else observation_codec(truth).size,
-            observed=self.told.observed,
+            observed=self.reader.observed,
             images=self.observations.images,
-            action_mask=self.senses.action_mask,
+            action_mask=self.reader.action_mask,
         )
 
     @classmethod
     def of(cls, env: VectorEnv[Any, Any, Any], *, privileged: bool) -> "Problem":
         """What `env` poses; with `privileged`, it must declare a true state.
 
-        Resets `env`, unless its metadata answer what `tells` asks.
+        Resets `env`, unless its metadata answer what `info_keys` asks.
         """
         truth = privileged_space(env) if privileged else None
         if privileged and truth is None:
@@ -68,7 +66,7 @@ class Problem:
         space, actions = env.single_observation_space, env.single_action_space
         # codecs first: they refuse what cannot be used before anything is reset
         observation_codec(space, action_codec(actions))
-        return cls(space, actions, truth, tells(env))
+        return cls(space, actions, truth, info_keys(env))
 
     def require_same(self, env: VectorEnv[Any, Any, Any]) -> None:
         """Refuse an environment with other spaces."""
@@ -81,14 +79,15 @@ class Problem:
             if came != own:
                 raise ValueError(f"env.{name}: got {came}, expected {own} as in training")
 
-    def shown(
+    def observe(
         self, observation: Any, *, action_masks: Any = None, observed: Any = None
-    ) -> tuple[Sight, bool]:
-        """What a batch of observations (n, …) shows, and whether a single one was given instead."""
+    ) -> tuple[Arrays, bool]:
+        """The observation of a batch (n, …), and whether a single one was given instead."""
         batch, single = self.observations.as_batch(observation)
         if single and action_masks is not None:
             action_masks = np.asarray(action_masks).reshape(1, -1)
-        return self.senses.shown(batch, observed=observed, action_mask=action_masks), single
+        read = self.reader.read_arguments(batch, observed=observed, action_mask=action_masks)
+        return read, single
 
     def to_json(self) -> dict[str, Any]:
         """The spaces as JSON's own types."""
@@ -97,7 +96,7 @@ class Problem:
             "observation": space_to_json(self.observation_space),
             "action": space_to_json(self.action_space),
             "truth": None if truth is None else space_to_json(truth),
-            "told": self.told._asdict(),
+            "told": self.info_keys._asdict(),
         }
 
     @classmethod
@@ -108,5 +107,5 @@ class Problem:
             space_from_json(document["observation"]),
             space_from_json(document["action"]),
             None if truth is None else space_from_json(truth),
-            Tells(**document.get("told", {"observed": False, "action_mask": False})),
+            InfoKeys(**document.get("told", {})),
         )

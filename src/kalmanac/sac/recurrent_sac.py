@@ -18,7 +18,7 @@ from kalmanac.agent.snapshot import load_generator
 from kalmanac.ops.device import choose_device
 from kalmanac.replay import Replay
 from kalmanac.rollout import as_vector
-from kalmanac.rollout.vectors import Environment
+from kalmanac.rollout.streams import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
 from kalmanac.sac.loaded_settings import changed_config, with_temperature
@@ -126,11 +126,9 @@ class RecurrentSAC:
         return self._known()[0].action_space
 
     @property
-    def hears(self) -> frozenset[str]:
-        """Those arguments of `predict` that the infos of its environment feed."""
-        senses = self._known()[0].senses
-        named = {"action_masks": senses.action_mask, "observed": senses.observed}
-        return frozenset(name for name, used in named.items() if used)
+    def info_keys(self) -> frozenset[str]:
+        """Keys of its environment's infos that are to be arguments of `predict`."""
+        return self._known()[0].reader.info_keys
 
     @property
     def learner(self) -> Learner:
@@ -218,8 +216,8 @@ class RecurrentSAC:
             observed: (n,) bool, False where the reading is missing; None: none is.
         """
         problem, policy = self._known()
-        sight, single = problem.shown(observation, action_masks=action_masks, observed=observed)
-        n = len(sight.observation)
+        shown, single = problem.observe(observation, action_masks=action_masks, observed=observed)
+        n = len(shown.vector)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -231,7 +229,7 @@ class RecurrentSAC:
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
         action, state = policy.act(
-            sight, state, starts, explore=not deterministic, generator=self._predicting
+            shown, state, starts, explore=not deterministic, generator=self._predicting
         )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state

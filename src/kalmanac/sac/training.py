@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from kalmanac.agent import Metrics
 from kalmanac.agent.capture import Captured, Work, can_record
 from kalmanac.agent.snapshot import load_generator
-from kalmanac.envs.codecs import ActionCodec, ObservationCodec
+from kalmanac.envs.action_codecs import ActionCodec
+from kalmanac.envs.observation_codecs import ObservationCodec
 from kalmanac.ops.dispatch import packs_rows
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
@@ -73,7 +74,7 @@ class Training(Work):
             if self.policy.normaliser is not None:
                 self.policy.normaliser.update(begun.observations)
             self._state = self.policy.start(self.collector.streams.num_envs)
-        shown, start = self.collector.sight, self.collector.episode_start
+        shown, start = self.collector.observation, self.collector.episode_start
         self._asked = self.policy.ask(shown, self._state, start, explore=True)
 
     def collect(self) -> Collected:
@@ -178,8 +179,8 @@ class Training(Work):
         action, state = self._asked.actions(), self._asked.state
         if self._seen_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
-            sight = self.collector.sight
-            action = self.actions.sample(self._warm_up, len(action), sight.action_mask)
+            mask = self.collector.observation.action_mask
+            action = self.actions.sample(self._warm_up, len(action), mask)
             state = self.policy.instead(action, state)
         self._state, self._asked = state, None
         return action

@@ -1,4 +1,4 @@
-"""The leaves of an observation space: numbers, choices and images, each read on its own.
+"""From observations of an environment's space to the vector and the images of an `Observation`.
 
 A space is a tree of Tuple and Dict with leaves of other kinds. A leaf becomes features, one-hot
 where it counts choices, or stays an image.
@@ -11,9 +11,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from kalmanac.envs.action_codecs import ActionCodec
+from kalmanac.observation import Observation
+
 Space = gymnasium.Space[Any]
+Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 Path = tuple[str | int, ...]  # keys and places from the root to a leaf
 SMALLEST_IMAGE = 8  # pixels a side: a smaller uint8 array is a table of numbers
 
@@ -180,3 +185,90 @@ def parts(space: Space, path: Path = ()) -> list[Part]:
         f"observation space: got {space}{where and f' at {where}'}, expected Box, Discrete, "
         "MultiDiscrete, MultiBinary, or a Tuple or Dict of them"
     )
+
+
+class ObservationCodec:
+    """Turns a batch of observations into the vector and the images of an `Observation`.
+
+    The features of all parts stand side by side in the order of the space: numbers as they are,
+    one-hot codes for choices. Images stay uint8, apart from the features.
+
+    A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: `action_mask`
+    reads it, and it is no feature.
+    """
+
+    def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
+        found = parts(space)
+        self._mask: Part | None = None
+        if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
+            for part in found:
+                if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
+                    self._mask = part
+        self._parts = [part for part in found if part is not self._mask]
+        self._features = [part for part in self._parts if not isinstance(part, Image)]
+        self._images = [part for part in self._parts if isinstance(part, Image)]
+        if not any(part.width for part in self._parts):
+            raise ValueError(f"observation space: got {space}, expected at least one part to see")
+        self.size = sum(part.width for part in self._features)  # O
+        self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
+        # (O,) bool: numbers that a normaliser may scale; the others are codes
+        self.scaled = np.repeat(
+            np.array([part.scaled for part in self._features], np.bool_),
+            [part.width for part in self._features],
+        )
+
+    @property
+    def has_action_mask(self) -> bool:
+        """Whether an action mask comes inside the observation."""
+        return self._mask is not None
+
+    def encode(self, batch: Any) -> Observation[NDArray[Any]]:
+        """The vector (n, O) and the images (n, P) of a batch.
+
+        The batch is what a vector environment gives, or a list of observations.
+        """
+        features = [part.encode(part.rows(batch)) for part in self._features]
+        images = [part.encode(part.rows(batch)) for part in self._images]
+        if not features:
+            features = [np.zeros((len(images[0]), 0), np.float32)]
+        vector = features[0] if len(features) == 1 else np.concatenate(features, axis=1)
+        return Observation(vector, np.concatenate(images, axis=1) if images else None)
+
+    def action_mask(self, batch: Any) -> NDArray[Any] | None:
+        """The masks inside the observations, (n, …); None if there are none."""
+        return None if self._mask is None else self._mask.rows(batch)
+
+    def as_batch(self, observation: Any) -> tuple[Any, bool]:
+        """A batch, and whether a single observation was given instead."""
+        first = self._parts[0]
+        if not first.path:
+            observation = np.asarray(observation)
+        elif isinstance(observation, list):
+            return observation, False
+        single = first.is_single(observation)
+        return ([observation] if single else observation), single
+
+
+def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
+    """The codec for observations of one environment's `space`."""
+    return ObservationCodec(space, actions)
+
+
+def privileged_space(env: Environment) -> spaces.Box | None:
+    """The space of `info["privileged"]`, an environment's true state; None if it tells none.
+
+    An environment declares it as an attribute `privileged_space`; wrappers and copies in a
+    `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.
+    """
+    layer: Any = env
+    while layer is not None:
+        space = getattr(layer, "privileged_space", None)
+        if space is not None:
+            if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+                raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")
+            return space
+        if isinstance(layer, gymnasium.Wrapper | VectorWrapper):
+            layer = layer.env
+        else:
+            layer = layer.envs[0] if isinstance(layer, SyncVectorEnv) else None
+    return None

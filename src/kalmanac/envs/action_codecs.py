@@ -1,4 +1,4 @@
-"""Between Gymnasium's spaces and flat arrays: what an agent sees, and what an environment takes."""
+"""From an agent's actions, numbers or vectors, to those of an environment's space."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -6,13 +6,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from kalmanac.envs.observation_parts import Image, Part, parts
-
 Space = gymnasium.Space[Any]
-Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 MOST_JOINT_ACTIONS = 4096
 _ROUNDING = 1e-5  # how far beyond ±1 an action may be by rounding
 
@@ -56,74 +52,6 @@ class ActionCodec(ABC):
         return flags.astype(np.bool_)
 
 
-class ObservationCodec:
-    """Turns a batch of observations into rows of features, and images into rows of pixels.
-
-    The features of all parts stand side by side in the order of the space: numbers as they are,
-    one-hot codes for choices. Images stay uint8, apart from the features.
-
-    A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: it is told
-    by `action_mask`, and is no feature.
-    """
-
-    def __init__(self, space: Space, actions: "ActionCodec | None" = None) -> None:
-        found = parts(space)
-        self._mask: Part | None = None
-        if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
-            for part in found:
-                if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
-                    self._mask = part
-        self._parts = [part for part in found if part is not self._mask]
-        self._features = [part for part in self._parts if not isinstance(part, Image)]
-        self._images = [part for part in self._parts if isinstance(part, Image)]
-        if not any(part.width for part in self._parts):
-            raise ValueError(f"observation space: got {space}, expected at least one part to see")
-        self.size = sum(part.width for part in self._features)  # O
-        self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
-        # (O,) bool: numbers that a normaliser may scale; the others are codes
-        self.scaled = np.repeat(
-            np.array([part.scaled for part in self._features], np.bool_),
-            [part.width for part in self._features],
-        )
-
-    @property
-    def tells_action_mask(self) -> bool:
-        """Whether an action mask comes inside the observation."""
-        return self._mask is not None
-
-    def encode(self, batch: Any) -> NDArray[np.float32]:
-        """A batch as a vector environment gives it, or a list of observations: (n, O)."""
-        found = [part.encode(part.rows(batch)) for part in self._features]
-        if not found:
-            return np.zeros((len(self._images[0].rows(batch)), 0), np.float32)
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-
-    def pixels(self, batch: Any) -> NDArray[np.uint8] | None:
-        """The images of the same batch, (n, P) one after another; None without images."""
-        if not self._images:
-            return None
-        return np.concatenate([part.encode(part.rows(batch)) for part in self._images], axis=1)
-
-    def action_mask(self, batch: Any) -> NDArray[Any] | None:
-        """The masks inside the observations, (n, …); None if there are none."""
-        return None if self._mask is None else self._mask.rows(batch)
-
-    def as_batch(self, observation: Any) -> tuple[Any, bool]:
-        """A batch, and whether a single observation was given instead."""
-        first = self._parts[0]
-        if not first.path:
-            observation = np.asarray(observation)
-        elif isinstance(observation, list):
-            return observation, False
-        single = first.is_single(observation)
-        return ([observation] if single else observation), single
-
-
-def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
-    """The codec for observations of one environment's `space`."""
-    return ObservationCodec(space, actions)
-
-
 def action_codec(space: Space) -> ActionCodec:
     """The codec for actions of one environment's `space`."""
     if isinstance(space, spaces.Discrete):
@@ -135,26 +63,6 @@ def action_codec(space: Space) -> ActionCodec:
     raise TypeError(
         f"action space: got {space}, expected Discrete, MultiDiscrete or a Box of floats"
     )
-
-
-def privileged_space(env: Environment) -> spaces.Box | None:
-    """The space of `info["privileged"]`, an environment's true state; None if it tells none.
-
-    An environment declares it as an attribute `privileged_space`; wrappers and copies in a
-    `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.
-    """
-    layer: Any = env
-    while layer is not None:
-        space = getattr(layer, "privileged_space", None)
-        if space is not None:
-            if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-                raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")
-            return space
-        if isinstance(layer, gymnasium.Wrapper | VectorWrapper):
-            layer = layer.env
-        else:
-            layer = layer.envs[0] if isinstance(layer, SyncVectorEnv) else None
-    return None
 
 
 class DiscreteAction(ActionCodec):

@@ -9,13 +9,33 @@ from typing import Any
 import numpy as np
 import torch
 
+from kalmanac.observation import Observation, Sizes
 from kalmanac.ops.transfer import sent
 from kalmanac.ops.windows import Windows
-from kalmanac.replay import drawing, gathering, incoming, layout
-from kalmanac.replay.batch import Batch, Sizes
 from kalmanac.replay.episodes import Episodes
-from kalmanac.replay.incoming import Indices, Values
-from kalmanac.replay.storage import Storage, row_bytes
+from kalmanac.replay.sampling import (
+    RULES,
+    Batch,
+    collate,
+    draw_one_a_row,
+    draw_windows,
+    lay_one_a_row,
+    lay_packed,
+)
+from kalmanac.replay.storage import (
+    Indices,
+    Storage,
+    Values,
+    check_actions,
+    check_flags,
+    check_observations,
+    check_rewards,
+    check_sizes,
+    check_streams,
+    check_whole_number,
+    require,
+    row_bytes,
+)
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
 
@@ -33,10 +53,10 @@ class Replay:
         self, sizes: Sizes, streams: int, *, capacity: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:  # fmt: skip
-        incoming.check_sizes(sizes)
-        incoming.whole_number("streams", streams, 1)
+        check_sizes(sizes)
+        check_whole_number("streams", streams, 1)
         if capacity is not None:
-            incoming.whole_number("capacity", capacity, streams)
+            check_whole_number("capacity", capacity, streams)
         self.sizes, self.streams, self.capacity = sizes, streams, capacity
         self.device = torch.device(device)
         share = None if capacity is None else capacity // streams
@@ -76,17 +96,11 @@ class Replay:
         """Bring the table of episodes on the device up to date, as `sample` would."""
         self._episodes.table()
 
-    def begin(
-        self, streams: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None, pixels: Values | None = None,
-        action_mask: Values | None = None,
-    ) -> None:  # fmt: skip
-        """First observations (k, O) of new episodes of the streams (k,)."""
-        at = incoming.stream_numbers(streams, self.streams)
-        incoming.require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
-        token = incoming.token(
-            at, self.sizes, observation, privileged, observed, pixels, action_mask
-        )
+    def begin(self, streams: Values, observation: Observation[Values]) -> None:
+        """First observations (k, …) of new episodes of the streams (k,)."""
+        at = check_streams(streams, self.streams)
+        require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
+        token = check_observations(observation, at, self._storage.parts)
         self._make_rows(at)
         rows = self._storage.rows_at(at, self._episodes.head[at])
         there, *fields = sent([rows, *token.values()], self.device)
@@ -95,26 +109,22 @@ class Replay:
 
     def add(
         self, streams: Values, action: Values, reward: Values, terminated: Values,
-        truncated: Values, observation: Values, privileged: Values | None = None,
-        observed: Values | None = None, pixels: Values | None = None,
-        action_mask: Values | None = None,
+        truncated: Values, observation: Observation[Values],
     ) -> None:  # fmt: skip
         """One transition in each of the streams (k,), with the observation it led to.
 
         The episode ends where `terminated` or `truncated`: the observation is then its last.
         """
-        at = incoming.stream_numbers(streams, self.streams)
-        incoming.require("add", self._episodes.open[at], at, "an open episode there: begin() one")
-        ends = incoming.flags("terminated", terminated, at)
-        stops = incoming.flags("truncated", truncated, at)
+        at = check_streams(streams, self.streams)
+        require("add", self._episodes.open[at], at, "an open episode there: begin() one")
+        ends = check_flags("terminated", terminated, at)
+        stops = check_flags("truncated", truncated, at)
         done = {
-            "action": incoming.actions(action, at, self.sizes),
-            "reward": incoming.rewards(reward, at),
+            "action": check_actions(action, at, self.sizes),
+            "reward": check_rewards(reward, at),
             "terminated": torch.from_numpy(ends),
         }
-        token = incoming.token(
-            at, self.sizes, observation, privileged, observed, pixels, action_mask
-        )
+        token = check_observations(observation, at, self._storage.parts)
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
@@ -132,7 +142,7 @@ class Replay:
         """
         if streams is None:
             streams = np.flatnonzero(self._episodes.open)
-        self._episodes.close(incoming.stream_numbers(streams, self.streams))
+        self._episodes.close(check_streams(streams, self.streams))
 
     def sample(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
@@ -146,11 +156,11 @@ class Replay:
         """
         if rule == "episodes" and not packed:
             self._check_draw(batch, context, burn_in, rule)
-            windows, places = layout.drawn_one_a_row(
+            windows, places = draw_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
-            return gathering.gather(
+            return collate(
                 places, windows, self._storage, true_previous_action=true_previous_action
             )
         windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
@@ -164,16 +174,16 @@ class Replay:
     ) -> Windows:  # fmt: skip
         """Choose windows. They are good until the next `add` or `close`."""
         self._check_draw(batch, context, burn_in, rule)
-        return drawing.draw(
+        return draw_windows(
             self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
         )
 
     def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
-        incoming.whole_number("batch", batch, 1)
-        incoming.whole_number("context", context, 1)
-        incoming.whole_number("burn_in", burn_in, 0)
-        if rule not in drawing.RULES:
-            raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(drawing.RULES)}")
+        check_whole_number("batch", batch, 1)
+        check_whole_number("context", context, 1)
+        check_whole_number("burn_in", burn_in, 0)
+        if rule not in RULES:
+            raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(RULES)}")
         if self._episodes.count == 0:
             raise ValueError("replay: got no transitions yet, expected at least one to draw from")
 
@@ -182,10 +192,8 @@ class Replay:
         packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Read windows of up to `most` transitions. Only packed ones need the host."""
-        places = (layout.packed if packed else layout.one_a_row)(windows, self._storage, most + 1)
-        return gathering.gather(
-            places, windows, self._storage, true_previous_action=true_previous_action
-        )
+        places = (lay_packed if packed else lay_one_a_row)(windows, self._storage, most + 1)
+        return collate(places, windows, self._storage, true_previous_action=true_previous_action)
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of all steps and of the bookkeeping, on the host, as tensors and plain data."""

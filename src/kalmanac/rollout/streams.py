@@ -10,21 +10,24 @@ Gymnasium's vector environments start a new episode by themselves, in one of two
 `EpisodeStreams` hides the difference, so that nobody else has to know of it.
 """
 
-from collections.abc import Mapping
+import multiprocessing
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.envs.checkpointable import environment_state, restore_environment
+from kalmanac.envs.workers import WorkerError, words
 from kalmanac.envs.wrappers import CopiesHandedOut
-from kalmanac.rollout.failure import environment_at_work
-from kalmanac.rollout.reused import LastObservations
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+ENOUGH_ENDS = 10  # of episodes in a row, to suspect that last observations are lost
 
 
 @dataclass(frozen=True)
@@ -205,3 +208,107 @@ def _has_rows(value: Any, n: int) -> bool:
     if isinstance(value, list | tuple):
         return len(value) == n
     return tuple(getattr(value, "shape", ()))[:1] == (n,)
+
+
+class LastObservations:
+    """Watches the ends of episodes until one shows that last observations are what they should be.
+
+    A last observation that equals the next episode's first one is a coincidence or none; ten of
+    them, and none that differed, are worth a warning. Where nothing changed in the last step
+    either, as where all observations are the same, an end says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._alike = 0
+        self._settled = False
+
+    def look(self, rows: Sequence[int], last: Sequence[Any], now: Any, before: Any) -> None:
+        """Ends of the environments `rows`, with the vector's observations now and a step ago."""
+        if self._settled:
+            return
+        for i, ending in zip(rows, last, strict=True):
+            if not _equal(ending, _row(now, i)):
+                self._settled = True
+                return
+            self._alike += not _equal(ending, _row(before, i))
+        if self._alike >= ENOUGH_ENDS:
+            self._settled = True
+            warnings.warn(
+                f"env: got the next episode's first observation in place of the last one at each "
+                f"of {self._alike} ends. An environment that fills one array again and again must "
+                "return copies; in an AsyncVectorEnv, kalmanac.envs.Checkpointable around it does "
+                "so",
+                stacklevel=2,
+            )
+
+
+def _row(observation: Any, i: int) -> Any:
+    """The observation of environment i in a vector's."""
+    if isinstance(observation, dict):
+        return {key: _row(value, i) for key, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_row(value, i) for value in observation)
+    return observation[i]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple | list):
+        return all(_equal(*pair) for pair in zip(one, other, strict=True))
+    return np.array_equal(one, other)
+
+
+class EnvironmentFailedError(RuntimeError):
+    """An environment raised, hung, or gave something that is no observation or reward of its own.
+
+    `__cause__` is what was raised.
+    """
+
+
+@contextmanager
+def environment_at_work() -> Iterator[None]:
+    """What is raised inside comes from the environment; only Ctrl-C goes through."""
+    try:
+        yield
+    except EnvironmentFailedError:
+        raise
+    except WorkerError as error:  # it names the environment and its seed
+        raise EnvironmentFailedError(str(error)) from error
+    except multiprocessing.TimeoutError as error:
+        raise EnvironmentFailedError(f"the environment gave no answer: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit above all: the environment has no say over the run
+        raise EnvironmentFailedError(f"the environment raised {words(error)}") from error
+
+
+@contextmanager
+def environment_judged() -> Iterator[None]:
+    """A ValueError or TypeError inside is about what the environment gave."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
+
+
+def closed(env: VectorEnv[Any, Any, Any]) -> str | None:
+    """Close an environment that has done its work; what it raised then, in words."""
+    try:
+        with environment_at_work():
+            env.close()
+    except EnvironmentFailedError as error:
+        return f"{error}, when it was closed"
+    return None
+
+
+def close_failed(env: VectorEnv[Any, Any, Any]) -> None:
+    """Close an environment that may hang: worker processes are ended, not asked.
+
+    After a failure, nothing that it raises now is worth telling.
+    """
+    with suppress(EnvironmentFailedError), environment_at_work():
+        if isinstance(env.unwrapped, AsyncVectorEnv):
+            env.close(terminate=True)
+        else:
+            env.close()
