@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from kalmanac.cli.flags import read_flags
 from kalmanac.experiment import Experiment
-from kalmanac.experiment.flags import read_flags
 
 
 @pytest.mark.parametrize("when", ["before", "now"])

@@ -18,8 +18,8 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.under_way import RunUnderWay
 from kalmanac.report.runs import read_runs
+from kalmanac.run_status import read_run
 from kalmanac.runlog import FAILURE, LOCK, MODELS, checkpoint_steps, read_summary, resumable
-from kalmanac.runs import read_run
 from tests.experiment.test_resuming import after, same_bytes
 from tests.experiment.tiny import TINY
 

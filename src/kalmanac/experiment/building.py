@@ -16,7 +16,8 @@ from kalmanac.envs.corruption import Corruption
 from kalmanac.envs.raised import words
 from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
 from kalmanac.envs.workers import TIMEOUT
-from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.expect import expect_known
+from kalmanac.experiment.description import Experiment
 from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 

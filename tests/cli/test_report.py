@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kalmanac.report.command import main
+from kalmanac.cli import main
 from kalmanac.runlog import METRICS
 from tests.report.synthetic import write_best_arm
 
@@ -19,7 +19,7 @@ def runs(tmp_path_factory):
 
 
 def test_figures_tables_and_page_are_written(runs, capsys):
-    assert main([str(runs)]) == 0
+    assert main(["report", str(runs)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == (
         f"2 runs (shortened runs among them), 3 figures, 3 tables: {runs}/report/index.html"
@@ -38,7 +38,7 @@ def test_what_is_amiss_is_said_in_one_line_each(tmp_path, capsys):
     (run,) = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0])
     (run / METRICS).write_bytes((run / METRICS).read_bytes()[:-9])
     (tmp_path / "notes.txt").touch()
-    assert main([str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert len(notes) == 2
     assert "metrics.jsonl ends in the middle of a line" in notes[0]
@@ -46,16 +46,16 @@ def test_what_is_amiss_is_said_in_one_line_each(tmp_path, capsys):
 
 
 def test_a_folder_without_runs_is_said_so(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 1
     assert f"found no run with an evaluation in {tmp_path}" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
 
 
 def test_wrong_calls_get_one_line(tmp_path, runs, capsys):
-    assert main([str(tmp_path / "nowhere")]) == 2
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "folder: got " in capsys.readouterr().err
     (tmp_path / "taken").touch()
-    assert main([str(runs), "--out", str(tmp_path / "taken")]) == 2
+    assert main(["report", str(runs), "--out", str(tmp_path / "taken")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("kalmanac report: --out ")
     assert error.count("\n") == 1
@@ -76,7 +76,7 @@ sys.exit(main(["report", *{[str(word) for word in words]!r}]))"""
 
 
 def test_no_torch_is_needed_and_the_same_runs_give_the_same_files(runs, tmp_path):
-    assert main([str(runs), "--out", str(tmp_path / "here")]) == 0
+    assert main(["report", str(runs), "--out", str(tmp_path / "here")]) == 0
     done = report_without("torch", runs, "--out", tmp_path / "there")
     assert done.returncode == 0, done.stderr
     files = [file for file in (tmp_path / "here").rglob("*") if file.is_file()]

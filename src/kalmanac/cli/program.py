@@ -1,11 +1,10 @@
 """The one entry point: `kalmanac VERB …`, the same as `python -m kalmanac VERB …`.
 
-A verb is a module with `main(argv) -> exit status` that parses its own options. It is imported
-only when it is called, so that `kalmanac --help` answers at once.
+A verb is a module of this package with a `VERB`. It is imported only when it is called, so that
+`kalmanac --help` answers at once.
 """
 
 import difflib
-import importlib
 import io
 import sys
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ from typing import NamedTuple
 
 from kalmanac import __doc__ as purpose
 from kalmanac import __version__
+from kalmanac.cli.verb import run_verb
 
 
-class Verb(NamedTuple):
+class Entry(NamedTuple):
     """Where a verb lives, and what it does in one line."""
 
     module: str
@@ -23,25 +23,33 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "train": Verb("kalmanac.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"),
-    "resume": Verb("kalmanac.resume", "go on with a run that was stopped: kalmanac resume RUN"),
-    "eval": Verb("kalmanac.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"),
-    "watch": Verb("kalmanac.watch", "see an agent play: pictures and an animation of episodes"),
-    "runs": Verb("kalmanac.runs", "list the runs in a folder, and how far they have come"),
-    "suites": Verb("kalmanac.sweep.listing", "the paper's experiments: how many runs, how long"),
-    "sweep": Verb(
-        "kalmanac.sweep.command", "run whole suites, or all of the paper: kalmanac sweep best-arm"
+    "train": Entry(
+        "kalmanac.cli.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"
     ),
-    "status": Verb("kalmanac.sweep.status", "what of a sweep is done, running, failed or waiting"),
-    "search": Verb(
-        "kalmanac.search.command", "search for settings: kalmanac search TASK --vary NAME=LOW:HIGH"
+    "resume": Entry(
+        "kalmanac.cli.resume", "go on with a run that was stopped: kalmanac resume RUN"
     ),
-    "report": Verb(
-        "kalmanac.report.command", "figures, tables and a page from all runs: kalmanac report runs"
+    "eval": Entry(
+        "kalmanac.cli.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"
     ),
-    "envs": Verb("kalmanac.environments", "every environment: its spaces, horizon and noise"),
-    "doctor": Verb("kalmanac.doctor", "what is installed here, and a self-test of every scan"),
-    "demo": Verb("kalmanac.demo", "train four agents in minutes, and draw what they learnt"),
+    "watch": Entry(
+        "kalmanac.cli.watch", "see an agent play: pictures and an animation of episodes"
+    ),
+    "runs": Entry("kalmanac.cli.runs", "list the runs in a folder, and how far they have come"),
+    "suites": Entry("kalmanac.cli.suites", "the paper's experiments: how many runs, how long"),
+    "sweep": Entry(
+        "kalmanac.cli.sweep", "run whole suites, or all of the paper: kalmanac sweep best-arm"
+    ),
+    "status": Entry("kalmanac.cli.status", "what of a sweep is done, running, failed or waiting"),
+    "search": Entry(
+        "kalmanac.cli.search", "search for settings: kalmanac search TASK --vary NAME=LOW:HIGH"
+    ),
+    "report": Entry(
+        "kalmanac.cli.report", "figures, tables and a page from all runs: kalmanac report runs"
+    ),
+    "envs": Entry("kalmanac.cli.envs", "every environment: its spaces, horizon and noise"),
+    "doctor": Entry("kalmanac.cli.doctor", "what is installed here, and a self-test of every scan"),
+    "demo": Entry("kalmanac.cli.demo", "train four agents in minutes, and draw what they learnt"),
 }
 
 
@@ -61,11 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in VERBS:
         print(f"kalmanac: unknown verb {name!r}{_nearest(name)}", file=sys.stderr)
         return 2
-    try:
-        return importlib.import_module(VERBS[name].module).main(rest)
-    except KeyboardInterrupt:
-        print(f"kalmanac {name}: interrupted", file=sys.stderr)
-        return 130
+    return run_verb(name, VERBS[name].module, rest)
 
 
 def usage() -> str:

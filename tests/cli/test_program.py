@@ -30,11 +30,13 @@ def test_version(capsys):
     assert capsys.readouterr().out.strip() == f"kalmanac {__version__}"
 
 
-def test_ctrl_c_is_one_line(capsys, monkeypatch):
-    def interrupted(argv):
+def test_ctrl_c_is_one_line(capsys, monkeypatch, tmp_path):
+    def interrupted(folder, now):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kalmanac.runs.main", interrupted)
+    monkeypatch.setattr("kalmanac.cli.runs.find_runs", interrupted)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
     assert main(["runs"]) == 130
     assert capsys.readouterr().err == "kalmanac runs: interrupted\n"
 
@@ -57,6 +59,21 @@ def test_every_verb_explains_its_options(verb, capsys):
         main([verb, "--help"])
     assert stop.value.code == 0
     assert f"usage: kalmanac {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_flag_that_no_verb_has_gets_one_line(verb, capsys):
+    assert main([verb, "--xyzzy", "3"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith(f"kalmanac {verb}: flag: got '--xyzzy'; expected one of ")
+
+
+@pytest.mark.parametrize("verb", ["resume", "eval", "report"])
+def test_a_verb_without_its_word_gets_one_line(verb, capsys):
+    assert main([verb]) == 2
+    assert f": got none, expected kalmanac {verb} " in capsys.readouterr().err
 
 
 def test_help_does_not_wait_for_torch():

@@ -3,17 +3,9 @@
 import pytest
 
 from kalmanac.cli import main
+from kalmanac.cli.suites import rows, suites
 from kalmanac.suites import SUITES
-from kalmanac.sweep.listing import (
-    SPEEDS,
-    Speeds,
-    key_of,
-    measure,
-    read_speeds,
-    rows,
-    suites,
-    write_speeds,
-)
+from kalmanac.sweep.speeds import SPEEDS, Speeds, key_of, measure, read_speeds, write_speeds
 
 
 def test_hours_add_up_over_runs_that_no_suite_above_has():

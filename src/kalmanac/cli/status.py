@@ -1,22 +1,22 @@
 """`kalmanac status FOLDER`: what of the sweeps in a folder is done, running, failed or waiting."""
 
-import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kalmanac.printable import MESSAGE, one_line
+from kalmanac.cli.verb import Call, NoOptions, Verb
+from kalmanac.printable import one_line
+from kalmanac.run_status import Run, read_run, why
 from kalmanac.runlog import duration, parts_of_run
-from kalmanac.runs import LONGEST_NAME, Run, read_run, why
 from kalmanac.sweep.record import Entry, Failure, Record
 
 # in the order of the table; "to evaluate": trained, but files for the report are due
 ORDER = (
     "finished", "to evaluate", "running", "interrupted", "killed", "failed", "diverged", "waiting",
 )  # fmt: skip
+LONGEST_NAME = 4096  # characters of a path
 COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "diverged": "red"}
 
 
@@ -29,30 +29,16 @@ class State(NamedTuple):
     error: str = ""
 
 
-def main(argv: Sequence[str]) -> int:
+def status(call: Call) -> int:
     """The verb. Exit status 2 where no sweep has been."""
-    parser = argparse.ArgumentParser(
-        prog="kalmanac status",
-        description="Of the sweeps in a folder: how many runs of each suite are done, running, "
-        "failed or waiting, which are under way, and why runs failed.",
-    )
-    parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path("runs"), metavar="FOLDER",
-        help="default: %(default)s",
-    )  # fmt: skip
-    options = parser.parse_args(argv)
-    record = Record(options.folder)
-    try:
-        notices: list[str] = []
-        planned = record.read_plan(notices)
-        if not planned:
-            what = "; ".join(["one of `kalmanac sweep`", *notices[:1]])
-            raise ValueError(f"folder: got {options.folder}, expected {what}")
-        found = states(planned, record.failures(), now=time.time())
-    except (ValueError, OSError) as error:
-        print(f"kalmanac status: {one_line(error, MESSAGE)}", file=sys.stderr)
-        return 2
-    show(options.folder, found)
+    folder = Path(*call.words or ["runs"])
+    record = Record(folder)
+    notices: list[str] = []
+    planned = record.read_plan(notices)
+    if not planned:
+        what = "; ".join(["one of `kalmanac sweep`", *notices[:1]])
+        raise ValueError(f"folder: got {folder}, expected {what}")
+    show(folder, states(planned, record.failures(), now=time.time()))
     for text in notices:
         print(text)
     return 0
@@ -119,3 +105,13 @@ def show(root: Path, found: Sequence[State]) -> None:
             on = state.run.resume if state.run is not None else None
             again = "" if on is None else f" (goes on from step {on:,})"
             print(f"failed: {name}: {state.error}{again}")
+
+
+VERB = Verb(
+    status,
+    NoOptions,
+    "Of the sweeps in a folder: how many runs of each suite are done, running, failed or waiting, "
+    "which are under way, and why runs failed. FOLDER is runs unless it is named.",
+    words="[FOLDER]",
+    most=1,
+)

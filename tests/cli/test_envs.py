@@ -4,7 +4,7 @@ import pytest
 from gymnasium import spaces
 
 from kalmanac.cli import main
-from kalmanac.environments import words
+from kalmanac.cli.envs import words
 from kalmanac.envs import ENVS
 
 

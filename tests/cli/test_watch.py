@@ -13,11 +13,11 @@ pytest.importorskip("matplotlib")
 from PIL import Image
 
 from kalmanac.cli import main
+from kalmanac.cli.evaluate import SEED
 from kalmanac.episode_file import read_episode
-from kalmanac.evaluate import SEED
 from kalmanac.experiment import check_environment, evaluate, evaluation_environment
+from kalmanac.experiment.playing import PRETRAINED, SHIPPED, load_run
 from kalmanac.runlog import read_summary, sign_experiment
-from kalmanac.watch import PRETRAINED, SHIPPED, load
 from tests.report.episodes import Swing, untrained
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
 
 def test_drawing_needs_no_torch():
     code = (
-        "import sys, kalmanac.report.animation, kalmanac.report.latent_figure, kalmanac.runs;"
+        "import sys, kalmanac.report.animation, kalmanac.report.latent_figure, kalmanac.cli.runs;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -157,7 +157,7 @@ def test_drawing_needs_no_torch():
 @pytest.mark.parametrize("folder", SHIPPED.values(), ids=lambda path: path.name)
 def test_what_is_said_of_a_shipped_agent_is_true(folder):
     said = read_summary(folder)["new"]["in"]
-    model, experiment = load(folder, "best")
+    model, experiment = load_run(folder, "best")
     assert (experiment.label == "shortened") is (folder.name == "best-arm-two-channels")
     assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
     env = evaluation_environment(experiment, "in", 200)

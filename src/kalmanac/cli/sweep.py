@@ -4,26 +4,25 @@ What is finished is skipped, what was stopped goes on from its checkpoint, what 
 again. Any setting of an experiment can be changed for all runs: `--total-steps 100000`.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
-from kalmanac.experiment import CHECKPOINT_EVERY, Experiment, StopSignals, check_device
-from kalmanac.experiment.flags import read_flags, show_help
-from kalmanac.printable import MESSAGE, one_line
+from kalmanac.cli.verb import Call, Verb, expect_at_least
+from kalmanac.experiment import CHECKPOINT_EVERY, StopSignals, check_device
 from kalmanac.suites import SUITES
 from kalmanac.sweep.board import Board
-from kalmanac.sweep.driving import drive, new_stop_file
-from kalmanac.sweep.executor import Executor
-from kalmanac.sweep.local import LocalProcesses, cores
-from kalmanac.sweep.on_ray import OnRay
+from kalmanac.sweep.driving import drive, make_executor
 from kalmanac.sweep.plan import Planned, Selection, batches, make_plan, refuse_missing
 from kalmanac.sweep.record import Record
-from kalmanac.sweep.work import How
+
+EXECUTION = (
+    "jobs", "on", "ray_address", "gpus_per_job", "device", "threads", "checkpoint_every",
+    "tensorboard",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,43 +59,24 @@ class Options:
     """Only say what would be run."""
 
 
-def main(argv: Sequence[str]) -> int:
+def run_sweep(call: Call) -> int:
     """The verb. 2: a call that cannot be understood; 1: runs failed; 130: stopped by Ctrl-C."""
-    words = list(argv)
-    suites = []
-    while words and not words[0].startswith("-"):
-        suites.append(words.pop(0))
-    if {"-h", "--help"} & set(words):
-        return _help()
-    try:
-        options, selection = read_call(suites, words)
-        check_device("cpu" if options.on == "ray" else options.device)
-        root = Path(options.folder)
-        plan = make_plan(selection, root)
-        refuse_missing(plan)
-        due = [planned for planned in plan if not planned.done]
-        print(describe(selection, plan, due), flush=True)
-        if options.dry_run:
-            for planned in due:
-                print(planned.folder.relative_to(root.resolve()))
-            return 0
-        return sweep(plan, due, root, options)
-    except (ValueError, TypeError, ModuleNotFoundError, OSError) as error:
-        print(f"kalmanac sweep: {one_line(error, MESSAGE)}", file=sys.stderr)
-        return 2
-
-
-def read_call(suites: Sequence[str], words: Sequence[str]) -> tuple[Options, Selection]:
-    """What the words after `kalmanac sweep` ask for."""
-    flags, changes = read_flags(words, Options, Experiment)
-    options = Options(**flags)
-    for name in ("jobs", "threads", "checkpoint_every"):
-        if (number := getattr(options, name)) is not None and number < 1:
-            raise ValueError(f"{name}: got {number}, expected at least 1")
+    options: Options = call.options
+    expect_at_least(1, options, "jobs", "threads", "checkpoint_every")
     selection = Selection(
-        suites, options.preset, options.agents, options.tasks, options.seeds, changes
+        call.words, options.preset, options.agents, options.tasks, options.seeds, call.changes
     )
-    return options, selection
+    check_device("cpu" if options.on == "ray" else options.device)
+    root = Path(options.folder)
+    plan = make_plan(selection, root)
+    refuse_missing(plan)
+    due = [planned for planned in plan if not planned.done]
+    print(describe(selection, plan, due), flush=True)
+    if options.dry_run:
+        for planned in due:
+            print(planned.folder.relative_to(root.resolve()))
+        return 0
+    return sweep(plan, due, root, options)
 
 
 def describe(selection: Selection, plan: Sequence[Planned], due: Sequence[Planned]) -> str:
@@ -115,7 +95,8 @@ def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: 
     """Run what is due; returns the exit status."""
     record = Record(root)
     record.plan(plan)
-    executor, how = make_executor(options, record)  # before: Ray has handlers of its own
+    # before: Ray has handlers of its own
+    executor, how = make_executor(record, **{name: getattr(options, name) for name in EXECUTION})
     with StopSignals() as stop:
         works = batches(due, together=how.device != "cpu")
         failed = 0
@@ -126,29 +107,6 @@ def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: 
         except KeyboardInterrupt:  # the second one
             print("kalmanac sweep: killed; checkpoints are kept", file=sys.stderr)
         return _end(plan, root, failed, stop.number)
-
-
-def make_executor(options: Options, record: Record) -> tuple[Executor, How]:
-    """Cores are shared: each job has as many threads as there are cores for it."""
-    gpu = options.device.startswith("cuda") or (
-        options.device == "auto" and options.on == "local" and torch.cuda.is_available()
-    )
-    jobs = options.jobs or (1 if gpu else cores())
-    threads = options.threads or (1 if options.on == "ray" else max(1, cores() // jobs))
-    how = How(
-        new_stop_file(record),
-        device="cuda" if gpu and options.device == "auto" else options.device if gpu else "cpu",
-        threads=threads,
-        events=options.tensorboard,
-        checkpoint_every=options.checkpoint_every,
-    )
-    if options.on == "local":
-        return LocalProcesses(jobs, how, record.folder), how
-    executor = OnRay(
-        how, device=options.device, address=options.ray_address, gpus=options.gpus_per_job,
-        jobs=options.jobs,
-    )  # fmt: skip
-    return executor, executor.how
 
 
 def _end(plan: Sequence[Planned], root: Path, failed: int, signal: int | None) -> int:
@@ -164,15 +122,15 @@ def _end(plan: Sequence[Planned], root: Path, failed: int, signal: int | None) -
     return 1 if failed or left else 0
 
 
-def _help() -> int:
-    wide = max(map(len, SUITES))
-    suites = "\n".join(f"  {name:<{wide}}  {suite.summary}" for name, suite in SUITES.items())
-    show_help(
-        SUITES["popgym"].presets["popgym"].experiment("vssm+kf"),
-        Options(),
-        prog="kalmanac sweep SUITE …",
-        description="Run whole suites of the paper, or all of them. What is finished is skipped, "
-        "what was stopped goes on. Settings of experiments that are given here change all runs. "
-        f"SUITE is all, or some of:\n{suites}",
-    )
-    return 2
+_WIDE = max(map(len, SUITES))
+_SUITES = "\n".join(f"  {name:<{_WIDE}}  {suite.summary}" for name, suite in SUITES.items())
+VERB = Verb(
+    run_sweep,
+    Options,
+    "Run whole suites of the paper, or all of them. What is finished is skipped, what was stopped "
+    "goes on. Settings of experiments that are given here change all runs. SUITE is all, or some "
+    f"of:\n{_SUITES}",
+    words="SUITE …",
+    most=math.inf,
+    settings=lambda words: SUITES["popgym"].presets["popgym"].experiment("vssm+kf"),
+)

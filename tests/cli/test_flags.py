@@ -1,9 +1,9 @@
 import pytest
 
+from kalmanac.cli.flags import read_config, read_flags
 from kalmanac.experiment import (
     Experiment,
 )
-from kalmanac.experiment.flags import read_config, read_flags
 from tests.experiment.tiny import TINY
 
 

@@ -5,23 +5,21 @@ on with the same call. All other settings are flags, as for `kalmanac train`.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kalmanac.experiment import CHECKPOINT_EVERY, Experiment, StopSignals, check_device
-from kalmanac.experiment.flags import read_flags, show_help
-from kalmanac.printable import MESSAGE, one_line
+from kalmanac.cli.verb import Call, Verb, expect_at_least
+from kalmanac.experiment import CHECKPOINT_EVERY, StopSignals, check_device
 from kalmanac.search.space import read_space
 from kalmanac.search.study import Study
+from kalmanac.suites.tasks import starting_point
 from kalmanac.sweep.board import Board
-from kalmanac.sweep.command import Options as SweepOptions
-from kalmanac.sweep.command import make_executor
-from kalmanac.sweep.driving import drive
+from kalmanac.sweep.driving import drive, make_executor
 from kalmanac.sweep.plan import Planned, refuse_missing
 from kalmanac.sweep.record import Record
-from kalmanac.train import starting_point
+
+EXECUTION = ("jobs", "on", "ray_address", "device", "checkpoint_every", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -54,31 +52,18 @@ class Options:
     """Write TensorBoard events."""
 
 
-def main(argv: Sequence[str]) -> int:
+def run_search(call: Call) -> int:
     """The verb. 2: a call that cannot be understood; 1: trials failed; 130: stopped by Ctrl-C."""
-    words = list(argv)
-    task = words.pop(0) if words and not words[0].startswith("-") else None
-    if {"-h", "--help"} & set(words):
-        return _help()
-    try:
-        return _search(task, words)
-    except (ValueError, TypeError, ModuleNotFoundError, OSError) as error:
-        print(f"kalmanac search: {one_line(error, MESSAGE)}", file=sys.stderr)
-        return 2
-
-
-def _search(task: str | None, words: Sequence[str]) -> int:
-    flags, changes = read_flags(words, Options, Experiment)
-    options = Options(**flags)
-    if task is None:
+    options: Options = call.options
+    if not call.words:
         raise ValueError("task: got none, expected one as `kalmanac train` takes it")
-    for name in ("trials", "seeds", "jobs", "checkpoint_every"):
-        if (number := getattr(options, name)) is not None and number < 1:
-            raise ValueError(f"{name}: got {number}, expected at least 1")
+    task = call.words[0]
+    expect_at_least(1, options, "trials", "seeds", "jobs", "checkpoint_every")
     check_device("cpu" if options.on == "ray" else options.device)
     root = Path(options.folder or Path("search", task.replace("/", "-").replace(":", "-")))
     root = root.absolute()  # what is imported from now on may change the working directory
-    agent = changes.pop("encoder", "vssm+kf")
+    changes = {name: value for name, value in call.changes.items() if name != "encoder"}
+    agent = call.changes.get("encoder", "vssm+kf")
     experiment = starting_point(task, agent).changed(changes)
     space = read_space(options.vary, experiment)
     refuse_missing([Planned(experiment, root)])
@@ -101,9 +86,8 @@ def _run(study: Study, root: Path, options: Options) -> int | None:
     """Returns the signal that ended it, if one did."""
     record = Record(root)
     record.plan([])
-    names = ("jobs", "on", "ray_address", "device", "checkpoint_every", "tensorboard")
-    shared = SweepOptions(**{name: getattr(options, name) for name in names})
-    executor, how = make_executor(shared, record)  # before: Ray has handlers of its own
+    # before: Ray has handlers of its own
+    executor, how = make_executor(record, **{name: getattr(options, name) for name in EXECUTION})
     with StopSignals() as stop:
         total, before = options.trials * options.seeds, study.done * options.seeds
         try:
@@ -129,13 +113,12 @@ def _end(study: Study, trials: int, signal: int | None) -> int:
     return 0 if found is not None else 1
 
 
-def _help() -> int:
-    show_help(
-        starting_point("best-arm-demo", "vssm+kf"),
-        Options(),
-        prog="kalmanac search TASK",
-        description="Search for settings with Optuna. TASK and settings are those of "
-        "`kalmanac train`; every trial is an ordinary run in the folder, and the same call goes on "
-        "with a search that was stopped.",
-    )
-    return 2
+VERB = Verb(
+    run_search,
+    Options,
+    "Search for settings with Optuna. TASK and settings are those of `kalmanac train`; every trial "
+    "is an ordinary run in the folder, and the same call goes on with a search that was stopped.",
+    words="TASK",
+    most=1,
+    settings=lambda words: starting_point("best-arm-demo", "vssm+kf"),
+)

@@ -5,18 +5,16 @@ one with the default settings; `--preset NAME --env ENV` names both. What a conf
 goes before the preset, and what a flag says before both.
 """
 
-import difflib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import gymnasium
-
+from kalmanac.cli.flags import read_config
+from kalmanac.cli.verb import Call, Verb, expect_at_least, our_fault
 from kalmanac.envs.workers import TIMEOUT
+from kalmanac.expect import expect_known
 from kalmanac.experiment import (
-    AGENTS,
     CHECKPOINT_EVERY,
     Experiment,
     Progress,
@@ -32,14 +30,12 @@ from kalmanac.experiment import (
     tell,
     training_environment,
 )
-from kalmanac.experiment.description import expect_known
-from kalmanac.experiment.flags import read_config, read_flags, show_help
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
 from kalmanac.older_runs import EARLIER
-from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.runlog import EXPERIMENT, FolderTakenError, is_run, refuse_taken
 from kalmanac.suites import PRESETS, TASKS, preset
+from kalmanac.suites.tasks import default_folder, starting_point
 
 
 @dataclass(frozen=True)
@@ -76,31 +72,23 @@ class Options:
     """Run the code that a configuration file of somebody else names as its environment."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """The verb. Exit status 2 for a call that cannot be understood, in one line."""
-    words = list(argv)
-    task = words.pop(0) if words and not words[0].startswith("-") else None
-    if {"-h", "--help"} & set(words):
-        return _help(task)
+def train(call: Call) -> int:
+    """The verb."""
+    options: Options = call.options
+    experiment = chosen(call)
+    expect_at_least(1, options, "checkpoint_every", "seeds")
+    task = next(iter(call.words), experiment.env)
+    runs = {
+        folder.absolute(): one  # an environment may change the working directory
+        for folder, one in seeded(task, experiment, options).items()
+    }
     try:
-        options, experiment = read_call(task, words)
-        for name in ("checkpoint_every", "seeds"):
-            if (number := getattr(options, name)) < 1:
-                raise ValueError(f"{name}: got {number}, expected at least 1")
-        runs = {
-            folder.absolute(): one  # an environment may change the working directory
-            for folder, one in seeded(task or experiment.env, experiment, options).items()
-        }
         for folder, one in runs.items():
             refuse_taken(folder, one.to_data(), overwrite=options.overwrite)
-        check_workers(experiment, options.workers)
-        check_parts(experiment, options.device, options.seeds)
     except FolderTakenError as error:
-        return _refuse(str(error).replace("or overwrite", "or --overwrite"))
-    except (ValueError, TypeError, ModuleNotFoundError, gymnasium.error.Error) as error:
-        return _refuse(str(error))
-    except EnvironmentFailedError as error:
-        return _refuse(str(error), 1)
+        raise ValueError(str(error).replace("or overwrite", "or --overwrite")) from None
+    check_workers(experiment, options.workers)
+    check_parts(experiment, options.device, options.seeds)
     return _train(runs, options)
 
 
@@ -115,16 +103,15 @@ def seeded(task: str, experiment: Experiment, options: Options) -> dict[Path, Ex
     return {Path(options.folder, f"seed{one.seed}"): one for one in many}
 
 
-def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experiment]:
-    """What the words after `kalmanac train` ask for."""
-    flags, changes = read_flags(words, Options, Experiment)
-    options = Options(**flags)
+def chosen(call: Call) -> Experiment:
+    """The experiment that a call asks for."""
+    task, options, changes = next(iter(call.words), None), call.options, call.changes
     told = _told_by(Path(options.config)) if options.config else {}
     agent = changes.get("encoder", told.get("encoder", "vssm+kf"))
     if options.preset is not None:
         expect_known("preset", options.preset, PRESETS)
         if task is not None:  # then it names the environment
-            changes = {"env": task} | changes
+            changes = {"env": task, **changes}
     env = changes.get("env", told.get("env"))
     if isinstance(env, str) and env not in (task, changes.get("env")):  # nobody has typed it
         settings = {"env_settings": told.get("env_settings", {})}
@@ -141,7 +128,7 @@ def read_call(task: str | None, words: Sequence[str]) -> tuple[Options, Experime
     for source in (told, changes):
         experiment = experiment.changed({k: v for k, v in source.items() if k != "encoder"})
     check_environment(experiment)
-    return options, experiment
+    return experiment
 
 
 def _told_by(config: Path) -> dict[str, Any]:
@@ -149,20 +136,6 @@ def _told_by(config: Path) -> dict[str, Any]:
     told = read_config(config)
     of_a_run = config.name == EXPERIMENT and is_run(config.parent)
     return {**EARLIER, **told} if of_a_run else told
-
-
-def starting_point(task: str, agent: str, env: str | None = None) -> Experiment:
-    """The preset for this agent, or the defaults in an environment that has no preset."""
-    expect_known("encoder", agent, AGENTS)
-    if task in PRESETS or task in TASKS:
-        return preset(task, env).experiment(agent)
-    try:
-        check_environment(Experiment(env=task))
-    except ValueError:
-        if difflib.get_close_matches(task, [*PRESETS, *TASKS]):
-            expect_known("task", task, [*PRESETS, *TASKS])
-        raise
-    return Experiment(env=task).changed({"encoder": agent})
 
 
 def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:
@@ -177,12 +150,6 @@ def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:
         closed(evaluation_environment(experiment, name))
 
 
-def default_folder(task: str, experiment: Experiment, root: Path = Path("runs")) -> Path:
-    """Different for different experiments."""
-    name = f"{experiment.agent}-seed{experiment.seed}-{experiment.hash}"
-    return Path(root, task.replace("/", "-").replace(":", "-"), name)
-
-
 def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
     experiment, *others = runs.values()
     label = f", {experiment.label}" if experiment.label else ""
@@ -195,14 +162,14 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
         of_each = ", each seed" if others else ""
         try:
             print(f"{estimate(experiment, device=options.device)}{of_each}", flush=True)
-        except EnvironmentFailedError as error:
+        except EnvironmentFailedError:
             if options.dry_run:
-                return _refuse(str(error), 1)
+                raise
             # the run will tell it, and leave a folder that has the whole story
     if options.dry_run:
         print(f"a dry run: nothing is trained; it would go to {', '.join(map(str, runs))}")
         return 0
-    with StopSignals() as stop:
+    with our_fault(), StopSignals() as stop:
         outcomes = run_together(
             list(runs.values()),
             list(runs),
@@ -216,23 +183,23 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             workers=options.workers,
             worker_timeout=options.worker_timeout,
         )
-    return tell("train", outcomes, list(runs.values()), stop)
+        return tell("train", outcomes, list(runs.values()), stop)
 
 
-def _help(task: str | None) -> int:
-    wide = max(map(len, PRESETS))
-    tasks = "\n".join(f"  {name:<{wide}}  {preset.summary}" for name, preset in PRESETS.items())
-    show_help(
-        preset(task if task in PRESETS or task in TASKS else "best-arm").experiment("vssm+kf"),
-        Options(),
-        prog="kalmanac train TASK",
-        description="Train an agent. --encoder takes oracle, too; --steps is short for "
-        "--total-steps. TASK is an environment (`kalmanac envs` lists them), a Gymnasium id, "
-        f"module:NAME of an environment, or a preset:\n{tasks}",
-    )
-    return 2
+def _defaults(words: Sequence[str]) -> Experiment:
+    task = next(iter(words), "")
+    return preset(task if task in PRESETS or task in TASKS else "best-arm").experiment("vssm+kf")
 
 
-def _refuse(text: str, status: int = 2) -> int:
-    print(f"kalmanac train: {one_line(text, MESSAGE)}", file=sys.stderr)
-    return status
+_WIDE = max(map(len, PRESETS))
+_TASKS = "\n".join(f"  {name:<{_WIDE}}  {preset.summary}" for name, preset in PRESETS.items())
+VERB = Verb(
+    train,
+    Options,
+    "Train an agent. --encoder takes oracle, too; --steps is short for --total-steps. TASK is an "
+    "environment (`kalmanac envs` lists them), a Gymnasium id, module:NAME of an environment, or a "
+    f"preset:\n{_TASKS}",
+    words="TASK",
+    most=1,
+    settings=_defaults,
+)

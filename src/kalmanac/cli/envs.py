@@ -1,12 +1,12 @@
 """`kalmanac envs`: every environment of the package with its spaces, horizon and noise."""
 
-import argparse
-import sys
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gymnasium import spaces
 
+from kalmanac.cli.verb import Call, NoOptions, Verb
 from kalmanac.envs import ENVS, EnvironmentSpec, make_vector, privileged_space
 from kalmanac.envs.extras import missing
 from kalmanac.envs.spaces import Space
@@ -23,24 +23,15 @@ class Row(NamedTuple):
     noise: str
 
 
-def main(argv: Sequence[str]) -> int:
+def list_environments(call: Call) -> int:
     """The verb. Environments that need an extra which is not installed are listed all the same."""
-    parser = argparse.ArgumentParser(
-        prog="kalmanac envs",
-        description="List the environments: what is observed, what can be done, what the true "
-        "state is, the steps of the longest episode, and noise. Others are trained in by their "
-        "Gymnasium id or as module:NAME.",
-    )
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only names that hold a WORD")
-    options = parser.parse_args(argv)
     chosen = [
         spec
         for name, spec in ENVS.items()
-        if not options.words or any(word in name for word in options.words)
+        if not call.words or any(word in name for word in call.words)
     ]
     if not chosen:
-        print(f"kalmanac envs: no name holds {' or '.join(options.words)}", file=sys.stderr)
-        return 2
+        raise ValueError(f"no name holds {' or '.join(call.words)}")
     show([row(spec) for spec in chosen])
     extras = dict.fromkeys(spec.extra for spec in chosen if spec.extra)
     for extra in extras:
@@ -97,3 +88,14 @@ def show(rows: Sequence[Row]) -> None:
     if not console.is_terminal:  # in a pipe or a file, lines are not broken
         console = Console(width=200)
     console.print(table, highlight=False, markup=False)
+
+
+VERB = Verb(
+    list_environments,
+    NoOptions,
+    "List the environments: what is observed, what can be done, what the true state is, the steps "
+    "of the longest episode, and noise. Others are trained in by their Gymnasium id or as "
+    "module:NAME. With WORDs, only names that hold one of them.",
+    words="[WORD …]",
+    most=math.inf,
+)

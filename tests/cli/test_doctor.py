@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from kalmanac import doctor
+from kalmanac.cli import doctor, main
 from kalmanac.ops import BACKENDS, Belief
 from kalmanac.selftest import BUDGETS, judge, relative_error
 
@@ -34,7 +34,7 @@ class ScaledGradient(torch.autograd.Function):
 
 
 def test_all_backends_pass_and_the_report_says_so(capsys):
-    assert doctor.main([]) == 0
+    assert main(["doctor"]) == 0
     told = capsys.readouterr().out
     assert "FAIL" not in told
     for name in ("kalmanac", "torch", "numba", "triton", *BACKENDS):
@@ -44,7 +44,7 @@ def test_all_backends_pass_and_the_report_says_so(capsys):
 
 def test_json_holds_every_error_beside_its_budget(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "DTYPES", (torch.float32,))
-    assert doctor.main(["--json"]) == 0
+    assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is True
     assert found["machine"]["cpu"]["cores"] >= 1
@@ -136,7 +136,7 @@ def test_a_crash_is_reported_and_fails_the_doctor(monkeypatch, capsys):
 
     sabotage(monkeypatch, kalman=crash)
     monkeypatch.setattr(doctor, "DTYPES", (torch.float32,))
-    assert doctor.main([]) == 1
+    assert main(["doctor"]) == 1
     told = capsys.readouterr().out
     assert "FAIL kalman_scan parallel on cpu in float32: RuntimeError: no such instruction" in told
     assert "a long trace" not in told
@@ -145,7 +145,7 @@ def test_a_crash_is_reported_and_fails_the_doctor(monkeypatch, capsys):
 def test_a_backend_that_cannot_run_is_listed_with_its_reason(monkeypatch, capsys):
     sabotage(monkeypatch, why_not=lambda device, dtype: "needs a quantum computer")
     monkeypatch.setattr(doctor, "DTYPES", (torch.float32,))
-    assert doctor.main([]) == 0
+    assert main(["doctor"]) == 0
     assert "needs a quantum computer" in capsys.readouterr().out
 
 

@@ -4,23 +4,18 @@ Needs nothing beyond the package's own dependencies; rich, where it is installed
 on a terminal. Leaves exit status 1 if a self-test fails.
 """
 
-import argparse
-import importlib.metadata
 import json
-import os
-import platform
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-import kalmanac
+from kalmanac.cli.verb import Call, Verb
+from kalmanac.installation import machine, versions
 from kalmanac.ops import usable
 from kalmanac.selftest import DTYPES, SCANS, Verdict, judge
-
-PACKAGES = ("torch", "numpy", "numba", "triton")
 
 
 class Availability(NamedTuple):
@@ -30,34 +25,6 @@ class Availability(NamedTuple):
     device: str
     dtype: str
     why_not: str | None
-
-
-def versions() -> dict[str, str]:
-    """Name → version of everything the scans are made of."""
-    found = {"kalmanac": kalmanac.__version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-def machine() -> dict[str, dict[str, Any]]:
-    """Device → what it is. No host names, no paths: these facts go into published results."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found: dict[str, dict[str, Any]] = {
-        "cpu": {"name": _cpu_model(), "cores": cores, "torch threads": torch.get_num_threads()}
-    }
-    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        card = torch.cuda.get_device_properties(i)
-        memory = round(card.total_memory / 2**30)
-        found[f"cuda:{i}"] = {
-            "name": card.name,
-            "GiB of memory": memory,
-            "CUDA": torch.version.cuda,
-        }
-    return found
 
 
 def availability() -> list[Availability]:
@@ -81,24 +48,23 @@ def self_tests(places: Sequence[Availability]) -> list[Verdict]:
     ]
 
 
-def main(argv: Sequence[str]) -> int:
-    """The verb: examine, print, and return 1 if a self-test failed."""
-    parser = argparse.ArgumentParser(
-        prog="kalmanac doctor",
-        description="Versions, devices, usable scan backends, and a self-test of each one: every "
-        "output and every gradient against the float64 reference.",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args(argv)
+@dataclass(frozen=True)
+class Options:
+    """How to print it."""
 
+    json: bool = False
+    """JSON instead of tables."""
+
+
+def examine(call: Call) -> int:
+    """The verb: examine, print, and return 1 if a self-test failed."""
     places = availability()
     verdicts = self_tests(places)
-    healthy = all(v.ok for v in verdicts)
-    if options.json:
+    if call.options.json:
         print(json.dumps(_as_json(places, verdicts), indent=2))
     else:
         _print_report(places, verdicts)
-    return 0 if healthy else 1
+    return 0 if all(v.ok for v in verdicts) else 1
 
 
 def _print_report(places: Sequence[Availability], verdicts: Sequence[Verdict]) -> None:
@@ -188,16 +154,13 @@ def _print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]])
     print()
 
 
-def _cpu_model() -> str:
-    try:
-        with Path("/proc/cpuinfo").open() as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+VERB = Verb(
+    examine,
+    Options,
+    "Versions, devices, usable scan backends, and a self-test of each one: every output and every "
+    "gradient against the float64 reference.",
+)

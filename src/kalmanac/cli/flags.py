@@ -1,21 +1,45 @@
-"""Command-line flags and configuration files as changes to an experiment.
+"""The one parser of all verbs: words, flags and configuration files, as values of dataclasses.
 
-Both give a mapping from a setting's name to its value, so that a file can say all that a flag can.
-tyro, which reads each value as its field's type and draws the help, is imported when needed.
+Flags and files give a mapping from a setting's name to its value, so that a file can say all that a
+flag can. tyro, which reads each value as its field's type and draws the help, is imported when
+needed.
 """
 
 import contextlib
 import dataclasses
 import io
 import json
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from kalmanac.experiment.description import Experiment, expect_known, expect_mapping, spell
+from kalmanac.expect import expect_known, expect_mapping, spell
 
 ALIASES = {"steps": "total_steps", "agent": "encoder"}
+
+
+def separate(words: Sequence[str], most: float, *kinds: type) -> tuple[list[str], list[str]]:
+    """The words that belong to no flag, `most` at most, and the flags with their values.
+
+    A flag takes as many words as its type has values, a switch none; where there are `most` words
+    already, those that follow count as the flag's, too, and `read_flags` refuses them.
+    """
+    known = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
+    free: list[str] = []
+    flags: list[str] = []
+    takes = 0.0
+    for word in words:
+        if word.startswith("--"):
+            flags.append(word)
+            takes = 0 if "=" in word else _most_values(_field(word, known), known)
+        elif takes or len(free) == most or (flags and word in ("True", "False")):
+            flags.append(word)
+            takes = max(0, takes - 1)
+        else:
+            free.append(word)
+    return free, flags
 
 
 def read_flags(words: Sequence[str], *kinds: type) -> list[dict[str, Any]]:
@@ -28,14 +52,14 @@ def read_flags(words: Sequence[str], *kinds: type) -> list[dict[str, Any]]:
     known: dict[str, Any] = {name: hint for each in hints for name, hint in each.items()}
     found: dict[str, Any] = {}
     for flag, values in _groups(words):
-        name = flag.removeprefix("--").replace("-", "_")
-        name = ALIASES.get(name, name)
+        name = _field(flag, known)
         switch = known.get(name.removeprefix("no_"))
         if (switch is bool or bool in get_args(switch)) and not values:
             found[name.removeprefix("no_")] = not name.startswith("no_")
             continue
         if name not in known:
-            expect_known("flag", flag, [f"--{option.replace('_', '-')}" for option in known])
+            names = [f"--{option.replace('_', '-')}" for option in known]
+            expect_known("flag", flag, [*names, "--help"])
         found[name] = _value(flag, values, known[name])
     return [{name: value for name, value in found.items() if name in each} for each in hints]
 
@@ -55,22 +79,35 @@ def read_config(path: Path) -> dict[str, Any]:
     return {ALIASES.get(name, name): value for name, value in content.items()}
 
 
-def show_help(defaults: Experiment, options: Any, prog: str, description: str) -> None:
-    """Print every flag with its default and leave with exit status 0."""
+def show_help(prog: str, description: str, **defaults: Any) -> None:
+    """Print every flag of some dataclasses with its default, and leave with exit status 0."""
     import tyro
 
-    call = dataclasses.make_dataclass(
-        "Call", [("run", type(options)), ("experiment", Experiment)], frozen=True
-    )
+    fields = [(name, type(value)) for name, value in defaults.items()]
+    call = dataclasses.make_dataclass("Call", fields, frozen=True)
     tyro.cli(
         call,
         prog=prog,
         description=description,
         args=["--help"],
-        default=call(options, defaults),
+        default=call(**defaults),
         registry=_registry(),
         config=(tyro.conf.OmitArgPrefixes,),
     )
+
+
+def _field(flag: str, known: Mapping[str, Any]) -> str:
+    """The name of the field that a flag sets."""
+    name = flag.removeprefix("--").replace("-", "_")
+    return name if name in known else ALIASES.get(name, name)
+
+
+def _most_values(name: str, known: Mapping[str, Any]) -> float:
+    """How many words the value of a field may be: none for a switch, all for an unknown name."""
+    hint = known.get(name)
+    if hint is bool or name.removeprefix("no_") in known.keys() - {name}:
+        return 0
+    return math.inf if hint is None or get_origin(hint) in (tuple, Mapping) else 1
 
 
 def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -7,12 +7,13 @@ import shutil
 import gymnasium
 import pytest
 
-import kalmanac.train as verb
+import kalmanac.cli.train as verb
 from kalmanac.cli import main
+from kalmanac.cli.verb import read_call
 from kalmanac.experiment import Experiment, run
 from kalmanac.runlog import read_experiment, read_metrics, read_summary
 from kalmanac.sac import RecurrentSAC
-from kalmanac.train import default_folder, read_call
+from kalmanac.suites.tasks import default_folder
 
 BAD_DEVICES = {
     "gpu": "device: got 'gpu', expected auto, cpu or cuda",
@@ -38,6 +39,10 @@ def call(words):
     return main(words.split())
 
 
+def chosen(*words):
+    return verb.chosen(read_call("train", verb.VERB, words))
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "x"
@@ -51,9 +56,9 @@ def test_the_file_of_an_older_run_asks_for_what_it_did(trained, tmp_path):
     for name in ("run/experiment.json", "settings.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(told))
-    _, older = read_call(None, ["--config", str(tmp_path / "run" / "experiment.json")])
+    older = chosen("--config", str(tmp_path / "run" / "experiment.json"))
     assert (older.average_policy, older.actor_objective) == (False, "value")
-    _, mine = read_call(None, ["--config", str(tmp_path / "settings.json")])
+    mine = chosen("--config", str(tmp_path / "settings.json"))
     assert (mine.average_policy, mine.actor_objective) == (True, "auto")
 
 
@@ -134,19 +139,18 @@ def test_ctrl_c_ends_in_a_clear_line(tmp_path, capsys, monkeypatch):
 def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     file = tmp_path / "a.toml"
     file.write_text('seed = 3\ntau = 0.5\nagent = "gru"\n[env_settings]\ncost = 0.2\n')
-    _, experiment = read_call(
-        "best-arm-demo", f"--config {file} --seed 4 --env-settings horizon=7".split()
+    experiment = chosen(
+        "best-arm-demo", *f"--config {file} --seed 4 --env-settings horizon=7".split()
     )
     assert (experiment.seed, experiment.tau, experiment.agent) == (4, 0.5, "gru")
     assert experiment.env_settings == {"cost": 0.2, "horizon": 7}
     assert experiment.context_length == 64  # the preset's own
-    _, experiment = read_call("best-arm", f"--config {file} --encoder oracle".split())
+    experiment = chosen("best-arm", *f"--config {file} --encoder oracle".split())
     assert experiment.agent == "oracle"
 
 
 def test_an_agent_brings_its_own_settings_of_the_preset():
-    words = ["--encoder", "transformer", "--encoder-settings", "heads=2"]
-    _, experiment = read_call("best-arm", words)
+    experiment = chosen("best-arm", "--encoder", "transformer", "--encoder-settings", "heads=2")
     assert experiment.encoder_settings == {"feedforward": 128, "heads": 2}
 
 
@@ -161,17 +165,16 @@ def test_an_agent_brings_its_own_settings_of_the_preset():
     ],
 )
 def test_a_task_of_the_paper_brings_its_own_settings(words):
-    task = words[0] if not words[0].startswith("-") else None
-    _, experiment = read_call(task, words[task is not None :])
+    experiment = chosen(*words)
     assert (experiment.env, experiment.target_entropy_scale) == ("popgym/MineSweeperEasy", 0.35)
     assert experiment.total_steps == 1_000_000
 
 
 def test_a_preset_serves_other_environments_too():
-    _, experiment = read_call(None, ["--preset", "dmc", "--env", "Pendulum-v1", "--noise", "0.05"])
+    experiment = chosen("--preset", "dmc", "--env", "Pendulum-v1", "--noise", "0.05")
     assert (experiment.env, experiment.noise) == ("Pendulum-v1", 0.05)
     assert experiment.encoder_settings == {"norm": True}
-    _, experiment = read_call("dmc/pendulum-swingup", ["--encoder", "oracle"])
+    experiment = chosen("dmc/pendulum-swingup", "--encoder", "oracle")
     assert (experiment.noise, experiment.agent) == (0.1, "oracle")
 
 
@@ -180,7 +183,7 @@ def test_corruption_comes_from_flags():
         "--noise 0.2 --action-noise 0.1 --dropout 0.3 --dropout-burst 4 --no-dropout-told "
         "--delay 2 --frame-repeat 2"
     )
-    _, found = read_call("dmc/cheetah-run", words.split())
+    found = chosen("dmc/cheetah-run", *words.split())
     assert (found.noise, found.action_noise, found.dropout, found.dropout_burst) == (
         0.2,
         0.1,
@@ -344,7 +347,7 @@ def test_eval_without_a_model_says_so(trained, tmp_path, capsys):
 
 
 def test_an_environment_that_cannot_be_built_is_one_line(capsys):
-    assert call("train tests.test_train:broken --dry-run") == 1
+    assert call("train tests.cli.test_train:broken --dry-run") == 1
     told = "the environment could not be built: RuntimeError: no motor and no sensor"
     said = capsys.readouterr().err
     assert said.startswith(f"kalmanac train: {told} (")

@@ -12,7 +12,7 @@ import pytest
 from kalmanac.cli import main
 from kalmanac.disk import FolderLock
 from kalmanac.experiment import run as train
-from kalmanac.runs import ROWS, SILENCE, Run, find_runs, read_run
+from kalmanac.run_status import ROWS, SILENCE, Run, find_runs, read_run
 from tests.experiment.tiny import TINY
 
 NOW = 1_000_000.0
@@ -153,5 +153,5 @@ def test_a_thousand_runs_take_seconds_and_no_torch(tmp_path):
     assert time.perf_counter() - began < 5
     assert [one.seed for one in found] == list(range(1000))
     assert isinstance(found[0], Run)
-    code = "import sys, kalmanac.runs; sys.exit('torch' in sys.modules)"
+    code = "import sys, kalmanac.cli.runs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
