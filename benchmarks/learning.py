@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kalmanac.runlog import read_experiment, read_metrics, read_summary, read_timing
+from kalmanac.run_reader import read_experiment, read_metrics, read_summary, read_timing
 from report import print_table
 
 LOOKED_AT = ("eval/", "train/q_action", "train/policy_action", "train/gain", "train/posterior")

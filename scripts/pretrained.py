@@ -18,7 +18,7 @@ from pathlib import Path
 from kalmanac.cli.evaluate import SEED
 from kalmanac.experiment import check_environment, evaluate, evaluation_environment
 from kalmanac.experiment.playing import PRETRAINED, load_run
-from kalmanac.runlog import EXPERIMENT, MODELS, SUMMARY, read_experiment, read_summary
+from kalmanac.run_reader import EXPERIMENT, MODELS, SUMMARY, read_experiment, read_summary
 
 EPISODES = 2000
 

@@ -3,26 +3,21 @@
 Needs neither torch nor the experiments' own code: a thousand runs are read in a second or two.
 """
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kalmanac.disk import FolderLock
 from kalmanac.json_file import expect_whole
-from kalmanac.printable import one_line
-from kalmanac.runlog import (
+from kalmanac.run_reader import (
     EXPERIMENT,
     LOCK,
     METRICS,
     SUMMARY,
     TIMING,
-    parts_of_run,
-    read_experiment,
-    read_last_timing,
-    read_summary,
-    refuse_links,
+    find_run_folders,
+    read_record,
     resumable,
+    why_unreadable,
 )
 
 ORDER = ("running", "killed", "interrupted", "failed", "diverged", "finished", "not begun")
@@ -31,7 +26,7 @@ ROWS = 10  # and for longer than so many rows take, is not running any more
 
 
 @dataclass(frozen=True)
-class Run:
+class RunStatus:
     """One run as it stands."""
 
     path: Path
@@ -54,41 +49,25 @@ class Run:
         return max(self.total - self.step, 0) / self.speed
 
 
-def find_runs(folder: Path, *, now: float) -> tuple[list[Run], list[tuple[Path, str]]]:
+def find_runs(folder: Path, *, now: float) -> tuple[list[RunStatus], list[tuple[Path, str]]]:
     """Every run at or below `folder`, those that run first, and those that cannot be read."""
-    runs: list[Run] = []
+    runs: list[RunStatus] = []
     broken: list[tuple[Path, str]] = []
-    for path in walk(folder):
+    for path in find_run_folders(folder):
         try:
-            runs.append(read_run(path, now=now))
+            runs.append(read_status(path, now=now))
         except Exception as error:  # whatever it is, it is this run's alone
-            broken.append((path, why(error, path)))
+            broken.append((path, why_unreadable(error, path)))
     runs.sort(key=lambda run: (ORDER.index(run.status), run.task, run.agent, run.seed, run.path))
     return runs, broken
 
 
-def walk(folder: Path) -> Iterator[Path]:
-    """Run folders, and folders that hold a run's files but not what was run; none inside a run."""
-    if parts_of_run(folder):
-        yield folder
-        return
-    try:
-        inside = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:  # not ours to read
-        return
-    for entry in inside:
-        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-            yield from walk(Path(entry.path))
-
-
-def read_run(path: Path, *, now: float) -> Run:
+def read_status(path: Path, *, now: float) -> RunStatus:
     """One run; an error where its files are not a run's."""
-    refuse_links(path)
-    told, summary = read_experiment(path), read_summary(path)
+    told, summary, timing = read_record(path)
     for name in ("seed", "log_every", "total_steps"):
         expect_whole(f"{EXPERIMENT}: {name}", told[name])
     place = f"eval/{told['evaluations'][0]}/normalized"
-    timing = read_last_timing(path) or {}
     status = summary.get("status", "not begun")
     if status not in ORDER:
         raise ValueError(f"status: got {status!r}, expected one of {', '.join(ORDER)}")
@@ -97,7 +76,7 @@ def read_run(path: Path, *, now: float) -> Run:
     if status == "running" and not is_written(path, row, now=now):
         status = "killed"
     memoryless = told["encoder"] == "memoryless"
-    return Run(
+    return RunStatus(
         path=path,
         task=str(told["env"]),
         agent="oracle" if told["privileged"] and memoryless else str(told["encoder"]),
@@ -110,14 +89,6 @@ def read_run(path: Path, *, now: float) -> Run:
         speed=speed,
         resume=None if status in ("running", "finished") else resumable(path),
     )
-
-
-def why(error: Exception, path: Path) -> str:
-    """In one line, why the run in `path` cannot be read."""
-    if isinstance(error, OSError | ValueError):
-        return one_line(str(error).replace(f"{path}{os.sep}", ""))
-    what = f"no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
-    return one_line(f"not the files of a run ({what})")
 
 
 def is_written(path: Path, row: float, *, now: float) -> bool:

@@ -11,7 +11,7 @@ from kalmanac.cli import main
 from kalmanac.demo import bandit, command, tracking, training
 from kalmanac.envs import bayes_threshold
 from kalmanac.experiment import Progress
-from kalmanac.runlog import METRICS, is_run, read_experiment, read_summary
+from kalmanac.run_reader import METRICS, is_run, read_experiment, read_summary
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kalmanac.cli import main
-from kalmanac.runlog import METRICS
+from kalmanac.run_reader import METRICS
 from tests.report.synthetic import write_best_arm
 
 

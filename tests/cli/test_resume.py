@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from kalmanac.runlog import read_summary, resumable
+from kalmanac.run_reader import read_summary, resumable
 from tests.experiment.starter import Starter
 
 TINY = (

@@ -12,7 +12,7 @@ import pytest
 from kalmanac.cli import main
 from kalmanac.disk import FolderLock
 from kalmanac.experiment import run as train
-from kalmanac.run_status import ROWS, SILENCE, Run, find_runs, read_run
+from kalmanac.run_status import ROWS, SILENCE, RunStatus, find_runs, read_status
 from tests.experiment.tiny import TINY
 
 NOW = 1_000_000.0
@@ -100,7 +100,7 @@ def test_running_ones_come_first_and_broken_ones_are_named(tmp_path, capsys):
 )
 def test_a_run_that_has_long_been_silent_was_killed(tmp_path, age, fps, status):
     timing = json.dumps({"step": 60, "time/fps": fps}) + '\n{"step": 6'  # and a torn row
-    found = read_run(leave(tmp_path / "a", status="running", age=age, timing=timing), now=NOW)
+    found = read_status(leave(tmp_path / "a", status="running", age=age, timing=timing), now=NOW)
     assert (found.status, found.step) == (status, 60)
     assert found.seconds_left == (40 / fps if status == "running" else None)
 
@@ -108,24 +108,24 @@ def test_a_run_that_has_long_been_silent_was_killed(tmp_path, age, fps, status):
 def test_a_lock_of_this_machine_knows_at_once(tmp_path):
     path = leave(tmp_path / "a", status="running", age=10 * SILENCE)
     with FolderLock(path / "lock.json"):
-        assert read_run(path, now=NOW).status == "running"
+        assert read_status(path, now=NOW).status == "running"
         owner = json.loads((path / "lock.json").read_text())
     (path / "lock.json").write_text(json.dumps(owner | {"started": 1}))  # another process's number
     os.utime(path / "summary.json", (NOW, NOW))
-    assert read_run(path, now=NOW).status == "killed"
+    assert read_status(path, now=NOW).status == "killed"
     (path / "lock.json").write_text(json.dumps(owner | {"host": "elsewhere", "boot": "b"}))
-    assert read_run(path, now=NOW).status == "running"
-    assert read_run(path, now=NOW + 2 * SILENCE).status == "killed"
+    assert read_status(path, now=NOW).status == "running"
+    assert read_status(path, now=NOW + 2 * SILENCE).status == "killed"
 
 
 def test_what_has_a_checkpoint_and_is_not_over_can_go_on(tmp_path):
     for status, step in (("interrupted", 3000), ("failed", 3000), ("finished", None)):
         path = leave(tmp_path / status, status=status)
-        assert read_run(path, now=NOW).resume is None
+        assert read_status(path, now=NOW).resume is None
         (path / "checkpoints").mkdir()
         for name in ("step-000000003000", "step-000000001000", "step-x"):
             (path / "checkpoints" / f"{name}.safetensors").touch()
-        assert read_run(path, now=NOW).resume == step
+        assert read_status(path, now=NOW).resume == step
 
 
 def test_no_folder_and_no_runs_are_said(tmp_path, capsys):
@@ -152,6 +152,6 @@ def test_a_thousand_runs_take_seconds_and_no_torch(tmp_path):
     found, _ = find_runs(tmp_path, now=NOW)
     assert time.perf_counter() - began < 5
     assert [one.seed for one in found] == list(range(1000))
-    assert isinstance(found[0], Run)
+    assert isinstance(found[0], RunStatus)
     code = "import sys, kalmanac.cli.runs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -6,7 +6,7 @@ import pytest
 
 from kalmanac.cli import main
 from kalmanac.experiment.afterwards import GridOfBandits
-from kalmanac.runlog import RunFolder
+from kalmanac.run_folder import RunFolder
 from kalmanac.sweep.record import Failure, Record
 from tests.experiment.tiny import TINY
 from tests.sweep.small import planned

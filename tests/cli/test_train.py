@@ -11,7 +11,7 @@ import kalmanac.cli.train as verb
 from kalmanac.cli import main
 from kalmanac.cli.verb import read_call
 from kalmanac.experiment import Experiment, run
-from kalmanac.runlog import read_experiment, read_metrics, read_summary
+from kalmanac.run_reader import read_experiment, read_metrics, read_summary
 from kalmanac.sac import RecurrentSAC
 from kalmanac.suites.tasks import default_folder
 

@@ -17,7 +17,8 @@ from kalmanac.cli.evaluate import SEED
 from kalmanac.episode_file import read_episode
 from kalmanac.experiment import check_environment, evaluate, evaluation_environment
 from kalmanac.experiment.playing import PRETRAINED, SHIPPED, load_run
-from kalmanac.runlog import read_summary, sign_experiment
+from kalmanac.run_folder import sign_experiment
+from kalmanac.run_reader import read_summary
 from tests.report.episodes import Swing, untrained
 
 pytestmark = pytest.mark.usefixtures("compiled_only")

@@ -15,7 +15,7 @@ from kalmanac.experiment import (
     run,
 )
 from kalmanac.rollout import MOST_STEPS
-from kalmanac.runlog import read_metrics, read_summary, resumable
+from kalmanac.run_reader import read_metrics, read_summary, resumable
 from tests.experiment.failing import Endless
 from tests.experiment.test_resuming import DISCRETE, same_bytes
 from tests.experiment.tiny import TINY, Counts, Scripted

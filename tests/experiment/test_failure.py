@@ -18,7 +18,7 @@ from kalmanac.checkpoint import CheckpointFolder
 from kalmanac.cli import main
 from kalmanac.experiment import Progress, RunFailedError, StopSignals, resume, run
 from kalmanac.rollout import EnvironmentFailedError
-from kalmanac.runlog import FAILURE, LOCK, checkpoint_steps, read_summary, resumable
+from kalmanac.run_reader import FAILURE, LOCK, checkpoint_steps, read_summary, resumable
 from kalmanac.sac import RecurrentSAC
 from tests.disk.test_lock import HOLD
 from tests.experiment.failing import workers

@@ -7,7 +7,7 @@ from kalmanac.experiment import (
     make_model,
     training_environment,
 )
-from kalmanac.runlog import duration
+from kalmanac.printable import duration
 from kalmanac.sac import Callback
 from tests.experiment.tiny import TINY
 

@@ -20,7 +20,7 @@ from kalmanac.experiment import room as module
 from kalmanac.experiment.memory import free_bytes, held_bytes, held_on_devices
 from kalmanac.experiment.room import needed, update_bytes
 from kalmanac.replay import Replay, Sizes, bytes_needed
-from kalmanac.runlog import read_timing
+from kalmanac.run_reader import read_timing
 from tests.experiment.tiny import TINY
 
 LONG = TINY.changed({"total_steps": 10**6})

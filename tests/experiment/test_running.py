@@ -13,14 +13,8 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.recording import Recorder, evaluation_seed, evaluations_due
 from kalmanac.rollout import Episode
-from kalmanac.runlog import (
-    FolderTakenError,
-    RunFolder,
-    read_metrics,
-    read_summary,
-    read_timing,
-    series,
-)
+from kalmanac.run_folder import FolderTakenError, RunFolder
+from kalmanac.run_reader import read_metrics, read_summary, read_timing, series
 from kalmanac.sac import RecurrentSAC
 from tests.experiment.tiny import TINY
 

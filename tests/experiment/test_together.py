@@ -12,7 +12,7 @@ from kalmanac.experiment import (
     run,
     run_together,
 )
-from kalmanac.runlog import read_summary, resumable
+from kalmanac.run_reader import read_summary, resumable
 from kalmanac.sac.training import Training
 from tests.experiment.test_resuming import DISCRETE, after, same_bytes
 from tests.experiment.tiny import Counts

@@ -18,7 +18,7 @@ from kalmanac.envs.origin import foreign_code
 from kalmanac.experiment import UntrustedError, read_trusted, resume, run
 from kalmanac.experiment.afterwards import ExampleEpisodes, play_afterwards
 from kalmanac.experiment.playing import load_run
-from kalmanac.runlog import SIGNATURE, is_signed, read_summary
+from kalmanac.run_reader import SIGNATURE, is_signed, read_summary
 from kalmanac.sweep.on_ray import remotely
 from kalmanac.sweep.plan import Planned
 from kalmanac.sweep.record import Record

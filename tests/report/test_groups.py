@@ -6,7 +6,7 @@ import pytest
 from kalmanac.experiment import Experiment
 from kalmanac.report.groups import BEST_ARM, DMC, OTHER, POPGYM, family_and_task, make_groups
 from kalmanac.report.runs import read_runs
-from kalmanac.runlog import EXPERIMENT
+from kalmanac.run_reader import EXPERIMENT
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_dmc, write_popgym, write_run
 

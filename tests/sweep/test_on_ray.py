@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from kalmanac.runlog import read_summary, read_timing
+from kalmanac.run_reader import read_summary, read_timing
 from kalmanac.sweep.driving import make_executor
 from kalmanac.sweep.record import Record
 from tests.experiment.tiny import TINY

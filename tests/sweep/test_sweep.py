@@ -14,7 +14,7 @@ import pytest
 
 from kalmanac.cli.status import states
 from kalmanac.disk import FolderLock
-from kalmanac.runlog import LOCK, MODELS, read_summary, read_timing
+from kalmanac.run_reader import LOCK, MODELS, read_summary, read_timing
 from kalmanac.sweep.record import Record
 from tests.experiment.tiny import TINY
 from tests.sweep.halting import two_runs

@@ -20,7 +20,7 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.playing import find_model
 from kalmanac.rollout import closed
-from kalmanac.runlog import read_summary
+from kalmanac.run_reader import read_summary
 from kalmanac.sac import RecurrentSAC
 
 SEED = 1_000_003  # apart from the seeds of training and its evaluations

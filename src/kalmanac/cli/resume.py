@@ -23,7 +23,7 @@ from kalmanac.experiment import (
     tell,
     way_on,
 )
-from kalmanac.runlog import refuse_in_use
+from kalmanac.run_folder import refuse_in_use
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kalmanac.cli.verb import Call, NoOptions, Verb
-from kalmanac.printable import one_line
-from kalmanac.run_status import ORDER, Run, find_runs
-from kalmanac.runlog import duration
+from kalmanac.printable import duration, one_line
+from kalmanac.run_status import ORDER, RunStatus, find_runs
 
 COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": "red"}
 UNFOLDED = 300  # columns where no terminal says how many there are
@@ -28,7 +27,7 @@ def list_runs(call: Call) -> int:
     return 1 if broken else 0
 
 
-def show(folder: Path, runs: Sequence[Run]) -> None:
+def show(folder: Path, runs: Sequence[RunStatus]) -> None:
     """The table, without columns that are empty everywhere, and one line that counts."""
     from rich.console import Console
     from rich.table import Table

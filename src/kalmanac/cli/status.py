@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kalmanac.cli.verb import Call, NoOptions, Verb
-from kalmanac.printable import one_line
-from kalmanac.run_status import Run, read_run, why
-from kalmanac.runlog import duration, parts_of_run
+from kalmanac.printable import duration, one_line
+from kalmanac.run_reader import parts_of_run, why_unreadable
+from kalmanac.run_status import RunStatus, read_status
 from kalmanac.sweep.record import Entry, Failure, Record
 
 # in the order of the table; "to evaluate": trained, but files for the report are due
@@ -25,7 +25,7 @@ class State(NamedTuple):
 
     entry: Entry
     status: str  # one of ORDER
-    run: Run | None = None
+    run: RunStatus | None = None
     error: str = ""
 
 
@@ -57,11 +57,10 @@ def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
             return State(entry, "failed", error=failure.error)
         return State(entry, "waiting")
     try:
-        run = read_run(entry.folder, now=now)
+        run = read_status(entry.folder, now=now)
     except Exception as error:  # whatever it is, it is this run's alone
-        return State(
-            entry, "failed", error=f"its folder cannot be read: {why(error, entry.folder)}"
-        )
+        reason = why_unreadable(error, entry.folder)
+        return State(entry, "failed", error=f"its folder cannot be read: {reason}")
     status = "waiting" if run.status == "not begun" else run.status
     if status == "finished" and not all((entry.folder / x).is_file() for x in entry.evaluations):
         status = "to evaluate"

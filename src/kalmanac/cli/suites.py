@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from kalmanac.cli.verb import Call, Verb
 from kalmanac.experiment import Experiment
-from kalmanac.runlog import duration
+from kalmanac.printable import duration
 from kalmanac.suites import SUITES
 from kalmanac.sweep.plan import Selection, chosen
 from kalmanac.sweep.speeds import SPEEDS, Speeds, measure, read_speeds, write_speeds

@@ -33,7 +33,8 @@ from kalmanac.experiment import (
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
 from kalmanac.older_runs import EARLIER
 from kalmanac.rollout import EnvironmentFailedError, closed
-from kalmanac.runlog import EXPERIMENT, FolderTakenError, is_run, refuse_taken
+from kalmanac.run_folder import FolderTakenError, refuse_taken
+from kalmanac.run_reader import EXPERIMENT, is_run
 from kalmanac.suites import PRESETS, TASKS, preset
 from kalmanac.suites.tasks import default_folder, starting_point
 

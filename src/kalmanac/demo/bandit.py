@@ -8,7 +8,8 @@ import numpy as np
 from kalmanac.demo.training import Trained
 from kalmanac.envs import ABOVE, BELOW, BestArm, Ceiling, bayes_threshold
 from kalmanac.experiment import Experiment, check_environment, evaluate, evaluation_environment
-from kalmanac.runlog import MODELS, duration, read_metrics, read_timing, series
+from kalmanac.printable import duration
+from kalmanac.run_reader import MODELS, read_metrics, read_timing, series
 from kalmanac.sac import RecurrentSAC
 from kalmanac.suites import PRESETS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from kalmanac.demo import bandit
 from kalmanac.demo.tracking import MISSING, Tracked, track, tracking
 from kalmanac.demo.training import Trained, train
-from kalmanac.runlog import MODELS
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import RecurrentSAC
 
 PICTURE, TABLE = "demo.png", "demo.md"

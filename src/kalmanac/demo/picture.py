@@ -12,7 +12,7 @@ from kalmanac.demo.tracking import FITTED, JUDGED, MISSING, Tracked, gaps_of
 from kalmanac.demo.training import Trained
 from kalmanac.envs import ABOVE, BELOW, Ceiling
 from kalmanac.experiment import check_environment
-from kalmanac.runlog import read_metrics, series
+from kalmanac.run_reader import read_metrics, series
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

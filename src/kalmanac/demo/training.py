@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kalmanac.experiment import Experiment, Progress, run
-from kalmanac.runlog import is_run, read_summary
+from kalmanac.run_reader import is_run, read_summary
 
 
 class Trained(NamedTuple):

@@ -13,7 +13,8 @@ from kalmanac.experiment.progress import evaluation_line
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import Outcome
 from kalmanac.printable import MESSAGE, one_line
-from kalmanac.runlog import FolderTakenError, read_summary
+from kalmanac.run_folder import FolderTakenError
+from kalmanac.run_reader import read_summary
 
 
 def exit_status(outcome: Outcome, signal: int | None) -> int:

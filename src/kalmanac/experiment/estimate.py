@@ -16,9 +16,9 @@ from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.full_batch import full_batch
 from kalmanac.experiment.memory import held_bytes, held_on_devices, release
 from kalmanac.experiment.room import GB, needed
+from kalmanac.printable import duration
 from kalmanac.replay import Batch
 from kalmanac.rollout import closed
-from kalmanac.runlog import duration
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 
 

@@ -23,7 +23,7 @@ from kalmanac.experiment.insight import Insight
 from kalmanac.experiment.trust import Trust, ask_on_terminal, read_trusted
 from kalmanac.experiment.witness import Witness
 from kalmanac.rollout import closed, evaluate_policy
-from kalmanac.runlog import MODELS
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import RecurrentSAC
 
 BEST_ARM_ACTIONS = ("ask", "above", "below")

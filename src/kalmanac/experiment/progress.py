@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
+from kalmanac.printable import duration
 from kalmanac.rollout import Episode
-from kalmanac.runlog import duration
 from kalmanac.sac import Callback, RecentEpisodes, RecurrentSAC
 
 WINDOW = 20.0  # seconds behind the rates: the warm-up's speed says nothing about the training's

@@ -19,7 +19,8 @@ from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import EvaluationStoppedError, OnDevice, evaluate
 from kalmanac.experiment.memory import held_bytes, held_on_devices
 from kalmanac.rollout import EnvironmentFailedError, Episode, close_failed, closed
-from kalmanac.runlog import MODELS, RunFolder
+from kalmanac.run_folder import RunFolder
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import Callback, RecurrentSAC
 
 _KEPT = (

@@ -20,14 +20,8 @@ from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import (
-    LOCK,
-    Overwrite,
-    RunFolder,
-    checkpoint_steps,
-    expect_marks,
-    refuse_no_run,
-)
+from kalmanac.run_folder import Overwrite, RunFolder, expect_marks
+from kalmanac.run_reader import LOCK, checkpoint_steps, refuse_no_run
 from kalmanac.sac import Lockstep
 
 AnyPath = str | os.PathLike[str]

@@ -21,7 +21,7 @@ from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.recording import Evaluating, Recorder, Told
 from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.rollout import EnvironmentFailedError, close_failed, closed
-from kalmanac.runlog import RunFolder
+from kalmanac.run_folder import RunFolder
 from kalmanac.sac import Callback, TrainingLoop
 
 CHECKPOINT_EVERY = 10_000

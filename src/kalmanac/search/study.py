@@ -9,7 +9,7 @@ import numpy as np
 
 from kalmanac.disk import make_folder, refuse_link
 from kalmanac.experiment import Experiment
-from kalmanac.runlog import read_summary
+from kalmanac.run_reader import read_summary
 from kalmanac.search.space import Varied, describe, merged
 from kalmanac.suites.tasks import default_folder
 from kalmanac.sweep.executor import Done

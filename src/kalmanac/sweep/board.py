@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from kalmanac.runlog import Row, duration, read_last_timing, read_summary
+from kalmanac.printable import duration
+from kalmanac.run_reader import Row, read_last_timing, read_summary
 from kalmanac.sweep.executor import Done
 from kalmanac.sweep.plan import Planned, Work
 

@@ -1,27 +1,4 @@
-"""The run folder: the only place where training and reporting meet. This room owns its format.
-
-    experiment.json     what was run: every setting, enough to run it again
-    experiment.hmac     who ran it: a signature over experiment.json's bytes (`kalmanac.disk`), or
-                        two, of the old ones and the new, while these are replaced
-    metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
-    timing.jsonl        rows like these for what a clock or the machine decides
-    summary.json        how far the run came, the best and the last evaluation
-    provenance.json     when the run began, and with which versions, as plain words
-    best.safetensors    the model at the best evaluation
-    last.safetensors    the model at the last evaluation, or where the run ended
-    events/             the same numbers for TensorBoard, unless switched off
-    checkpoints/        step-000000012000.safetensors: all of the run after so many steps; the last
-                        two of them, and the replay's segments; of a finished run the last
-                        one, from which it can be extended, unless it was not to be kept
-    failure.txt         what was raised, in full, where something outside stopped the run
-    lock.json           which process writes here, while one does, and holds the system's lock on it
-    evaluations/        what a trained agent did afterwards, for reports to draw:
-      heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 4)
-      *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
-                          RUN/evaluations` leaves them (paper, figures 2 and 5)
-
-Reading needs neither torch nor TensorBoard.
-"""
+"""Writing a run folder: it is taken, begun or gone on with, written to, and let go."""
 
 import importlib.metadata
 import importlib.util
@@ -30,7 +7,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,43 +22,43 @@ from kalmanac.disk import (
     open_rows,
     refuse_link,
     sign,
-    signed,
     write_whole,
 )
-from kalmanac.json_file import (
-    expect_numbers,
-    expect_whole,
-    lines_of,
-    object_in,
-    parse_row,
-    read_bounded,
-    read_object,
-)
 from kalmanac.older_runs import EARLIER
+from kalmanac.run_reader import (
+    CHECKPOINT,
+    CHECKPOINTS,
+    EVALUATIONS,
+    EVENTS,
+    EXPERIMENT,
+    FAILURE,
+    HEATMAP,
+    LOCK,
+    LOGS,
+    METRICS,
+    MODELS,
+    PROVENANCE,
+    SIGNATURE,
+    SUMMARY,
+    TIMING,
+    WRITTEN,
+    experiment_bytes,
+    is_run,
+    is_signed,
+    read_experiment,
+    read_summary,
+    refuse_links,
+    resumable,
+)
 
-EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
-SIGNATURE = "experiment.hmac"
-METRICS, TIMING = LOGS = "metrics.jsonl", "timing.jsonl"
-EVENTS, CHECKPOINTS, LOCK = "events", "checkpoints", "lock.json"
-FAILURE = "failure.txt"
-EVALUATIONS = "evaluations"
-HEATMAP = f"{EVALUATIONS}/heatmap.json"
-MODELS = {"best": "best.safetensors", "last": "last.safetensors"}
-WRITTEN = (
-    EXPERIMENT, METRICS, TIMING, SUMMARY, PROVENANCE, *MODELS.values(), EVENTS, CHECKPOINTS,
-)  # fmt: skip
-
-# what a run may write, and so remove: names of checkpoints, of evaluations, of unfinished files
-_CHECKPOINT = re.compile(r"step-[0-9]{12,18}\.safetensors|replay-[0-9]{6,18}\.segment")
+# what a run may write, and so remove: names of evaluations, of unfinished files
 _PLAYED = re.compile(r"example-.*\.npz|adversarial\.npz|.*-seed[0-9]+\.npz")
 _PARTIAL = re.compile(
-    rf"\.({'|'.join(map(re.escape, (*WRITTEN, SIGNATURE, FAILURE, LOCK)))}|{_CHECKPOINT.pattern})"
+    rf"\.({'|'.join(map(re.escape, (*WRITTEN, SIGNATURE, FAILURE, LOCK)))}|{CHECKPOINT.pattern})"
     r"\.[0-9]+\.partial"
 )
 
-Row = dict[str, float | int | None]
 Overwrite = bool | Literal["unfinished"]
-LONGEST_ROW = 65_536  # bytes, of timing.jsonl
 
 
 class FolderTakenError(ValueError):
@@ -163,7 +140,7 @@ class RunFolder:
         """A run that starts over, or is not to be extended, needs none."""
         refuse_link(self.path / CHECKPOINTS)
         for file in (self.path / CHECKPOINTS).glob("*"):
-            if _CHECKPOINT.fullmatch(file.name):
+            if CHECKPOINT.fullmatch(file.name):
                 file.unlink()
         if (self.path / CHECKPOINTS).is_dir() and not any((self.path / CHECKPOINTS).iterdir()):
             (self.path / CHECKPOINTS).rmdir()
@@ -320,19 +297,6 @@ def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overw
         )
 
 
-def refuse_links(path: str | os.PathLike[str]) -> None:
-    """LinkError where a name that a run writes or reads leads out of its folder.
-
-    The folder itself may be a link: that is how its user calls it.
-    """
-    root = Path(path)
-    for name in (*WRITTEN, SIGNATURE, FAILURE, LOCK, EVALUATIONS):
-        refuse_link(root / name)
-    for folder in (EVENTS, CHECKPOINTS, EVALUATIONS):
-        for file in (root / folder).glob("*"):
-            refuse_link(file)
-
-
 def expect_marks(marks: Any) -> None:
     """ValueError unless `marks` is as `RunFolder.marks` gives it; no other file is ever cut."""
     lengths = marks.get("lengths") if isinstance(marks, Mapping) else None
@@ -350,39 +314,6 @@ def refuse_in_use(path: Path) -> None:
     FolderLock(path / LOCK).refuse()
 
 
-def is_run(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a run."""
-    return os.path.isfile(Path(path, EXPERIMENT))  # noqa: PTH113 (False where it is out of reach)
-
-
-def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
-    """Which names of a run's own files are taken in a folder, by links and folders too."""
-    folders = (EVENTS, CHECKPOINTS)
-    return [name for name in WRITTEN if name not in folders and os.path.lexists(Path(path, name))]
-
-
-def refuse_no_run(path: str | os.PathLike[str]) -> None:
-    """FileNotFoundError in one line where `path` is no run folder."""
-    if not is_run(path):
-        raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
-
-
-def read_experiment(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What was run. FileNotFoundError in one line where `path` is no run folder."""
-    return parse_experiment(path, experiment_bytes(path))
-
-
-def experiment_bytes(path: str | os.PathLike[str]) -> bytes:
-    """What was run, as it stands in the file: what a signature is about."""
-    refuse_no_run(path)
-    return read_bounded(Path(path) / EXPERIMENT, "an experiment")
-
-
-def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, Any]:
-    """The bytes of the run folder's experiment as data."""
-    return object_in(Path(path) / EXPERIMENT, content, "an experiment")
-
-
 def sign_experiment(path: str | os.PathLike[str], *contents: bytes) -> None:
     """Leave this user's signature over the experiment's bytes, where there is a secret for it.
 
@@ -394,128 +325,12 @@ def sign_experiment(path: str | os.PathLike[str], *contents: bytes) -> None:
         write_whole(Path(path) / SIGNATURE, "".join(f"{x}\n" for x in signatures).encode())
 
 
-def is_signed(path: str | os.PathLike[str], content: bytes) -> bool:
-    """Whether one of the folder's signatures, two at most, is this user's over these bytes."""
-    file = Path(path) / SIGNATURE
-    if not file.is_file():
-        return False
-    with file.open("rb") as opened:
-        lines = opened.read(256).decode("ascii", "replace").splitlines()
-    return any(signed(content, line.strip()) for line in lines[:2])
-
-
-def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """How far the run came; empty where it has not begun."""
-    file = Path(path) / SUMMARY
-    found = read_object(file) if file.is_file() else {}
-    if not isinstance(status := found.get("status", ""), str):
-        raise ValueError(f"{file}: status: got a {type(status).__name__}, expected a word")
-    expect_whole(f"{file}: step", found.get("step", 0))
-    for name in ("best", "last"):
-        values = found.get(name) or {}
-        if not isinstance(values, dict):
-            told = type(values).__name__
-            raise ValueError(f"{file}: {name}: got a {told}, expected an evaluation")
-        expect_numbers(values, f"{file}: {name}: ")
-    return found
-
-
-def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
-    """Where a run's checkpoint after `step` steps lies."""
-    return Path(path) / CHECKPOINTS / f"step-{step:012d}.safetensors"
-
-
-def checkpoint_steps(path: str | os.PathLike[str]) -> list[int]:
-    """The steps of a run's checkpoints, oldest first. Only names are looked at."""
-    names = (file.name for file in (Path(path) / CHECKPOINTS).glob("step-*.safetensors"))
-    return sorted(int(name[5:-12]) for name in names if _CHECKPOINT.fullmatch(name))
-
-
-def resumable(path: str | os.PathLike[str]) -> int | None:
-    """The step that `kalmanac resume` would go on from; None where there is nothing to go on with.
-
-    Reads names and the summary only: whether the checkpoint is whole shows when it is read.
-    """
-    steps = checkpoint_steps(path) if is_run(path) else []
-    return steps[-1] if steps and read_summary(path).get("status") != "finished" else None
-
-
-def read_provenance(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """When and with what it was run; empty for a run that an older version left."""
-    file = Path(path) / PROVENANCE
-    return read_object(file) if file.is_file() else {}
-
-
-def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
-    """All rows of metrics.jsonl, in order."""
-    return _read_rows(Path(path) / METRICS)
-
-
-def read_evaluations(path: str | os.PathLike[str]) -> tuple[list[Row], bool]:
-    """The rows of metrics.jsonl that hold an evaluation, and whether the file ends in mid-line.
-
-    Lines without an evaluation are most of a file; they are passed over unread.
-    """
-    file = Path(path) / METRICS
-    if not file.is_file():
-        return [], False
-    rows, rest = [], False
-    for number, line in lines_of(file):
-        rest = not line.endswith(b"\n")
-        if not rest and b'"eval/' in line:
-            rows.append(parse_row(file, number, line))
-    return rows, rest
-
-
-def read_timing(path: str | os.PathLike[str]) -> list[Row]:
-    """All rows of timing.jsonl, in order."""
-    return _read_rows(Path(path) / TIMING)
-
-
-def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
-    """The last whole row of timing.jsonl, without the others; None where there is none."""
-    file = Path(path) / TIMING
-    if not file.is_file():
-        return None
-    with file.open("rb") as opened:
-        opened.seek(max(0, file.stat().st_size - LONGEST_ROW))
-        *lines, _ = opened.read(LONGEST_ROW).split(b"\n")
-    return parse_row(file, None, lines[-1]) if lines else None
-
-
-def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
-    """Steps and values of one key; a null, which stands for a number that is not finite, is NaN."""
-    found = [(row["step"], row[key]) for row in rows if key in row]
-    steps = [int(step) for step, _ in found if step is not None]
-    return steps, [_number(value) for _, value in found]
-
-
-def duration(seconds: float) -> str:
-    """A length of time in the largest unit that suits it."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 1e10 else f"{seconds / 3600:.0e} h"
-
-
-def _json_bytes(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def _read_rows(file: Path) -> list[Row]:
-    """A last line without its end is what a killed run leaves: it is not read."""
-    if not file.is_file():
-        return []
-    return [parse_row(file, n, line) for n, line in lines_of(file) if line.endswith(b"\n")]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None or not math.isfinite(value) else float(value)
-
-
 def _finite(key: str, value: float | int) -> float | int | None:
     """JSON knows neither NaN nor infinity."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{key}: got {type(value).__name__}, expected a number")
     return value if math.isfinite(value) else None
+
+
+def _json_bytes(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

@@ -10,7 +10,8 @@ from kalmanac import __version__
 from kalmanac.disk import FolderInUseError
 from kalmanac.heatmap_file import Heatmap, read_heatmap, write_heatmap
 from kalmanac.older_runs import EARLIER
-from kalmanac.runlog import (
+from kalmanac.run_folder import FolderTakenError, RunFolder, refuse_taken
+from kalmanac.run_reader import (
     CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
@@ -21,8 +22,6 @@ from kalmanac.runlog import (
     SIGNATURE,
     SUMMARY,
     TIMING,
-    FolderTakenError,
-    RunFolder,
     checkpoint_file,
     checkpoint_steps,
     is_run,
@@ -33,7 +32,6 @@ from kalmanac.runlog import (
     read_provenance,
     read_summary,
     read_timing,
-    refuse_taken,
     resumable,
     series,
 )
@@ -276,7 +274,7 @@ def test_events_can_be_off(folder):
 def test_reading_needs_no_torch(folder):
     code = f"""
 import sys
-from kalmanac.runlog import read_experiment, read_metrics
+from kalmanac.run_reader import read_experiment, read_metrics
 read_experiment({str(folder.path)!r}), read_metrics({str(folder.path)!r})
 sys.exit("torch" in sys.modules)"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
