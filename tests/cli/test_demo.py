@@ -10,8 +10,8 @@ pytest.importorskip("matplotlib")
 from kalmanac.cli import main
 from kalmanac.demo import bandit, command, tracking, training
 from kalmanac.envs import bayes_threshold
-from kalmanac.experiment import Progress
 from kalmanac.run_reader import METRICS, is_run, read_experiment, read_summary
+from kalmanac.sac import Progress
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 

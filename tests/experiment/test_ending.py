@@ -9,7 +9,6 @@ import pytest
 from kalmanac.cli import main
 from kalmanac.experiment import (
     Outcome,
-    Progress,
     RunFailedError,
     StopSignals,
     resume,
@@ -20,6 +19,7 @@ from kalmanac.experiment.under_way import RunUnderWay
 from kalmanac.report.runs import read_runs
 from kalmanac.run_reader import FAILURE, LOCK, MODELS, checkpoint_steps, read_summary, resumable
 from kalmanac.run_status import read_status
+from kalmanac.sac import Progress
 from tests.experiment.test_resuming import after, same_bytes
 from tests.experiment.tiny import TINY
 

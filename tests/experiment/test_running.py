@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from kalmanac.experiment import (
-    Progress,
     make_model,
     run,
     training_environment,
@@ -15,7 +14,7 @@ from kalmanac.experiment.recording import Recorder, evaluation_seed, evaluations
 from kalmanac.rollout import Episode
 from kalmanac.run_folder import FolderTakenError, RunFolder
 from kalmanac.run_reader import read_metrics, read_summary, read_timing, series
-from kalmanac.sac import RecurrentSAC
+from kalmanac.sac import Progress, RecurrentSAC
 from tests.experiment.tiny import TINY
 
 

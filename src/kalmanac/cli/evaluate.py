@@ -9,7 +9,6 @@ from typing import Literal
 from kalmanac.cli.verb import Call, Verb, expect_at_least
 from kalmanac.experiment import (
     Experiment,
-    Progress,
     ask_on_terminal,
     check_device,
     check_environment,
@@ -21,7 +20,7 @@ from kalmanac.experiment import (
 from kalmanac.experiment.playing import find_model
 from kalmanac.rollout import closed
 from kalmanac.run_reader import read_summary
-from kalmanac.sac import RecurrentSAC
+from kalmanac.sac import Progress, RecurrentSAC
 
 SEED = 1_000_003  # apart from the seeds of training and its evaluations
 

@@ -11,7 +11,6 @@ from kalmanac.envs.workers import TIMEOUT
 from kalmanac.experiment import (
     Experiment,
     Outcome,
-    Progress,
     RunFailedError,
     StopSignals,
     ask_on_terminal,
@@ -24,6 +23,7 @@ from kalmanac.experiment import (
     way_on,
 )
 from kalmanac.run_folder import refuse_in_use
+from kalmanac.sac import Progress
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from kalmanac.expect import expect_known
 from kalmanac.experiment import (
     CHECKPOINT_EVERY,
     Experiment,
-    Progress,
     StopSignals,
     check_device,
     check_environment,
@@ -35,6 +34,7 @@ from kalmanac.older_runs import EARLIER
 from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.run_folder import FolderTakenError, refuse_taken
 from kalmanac.run_reader import EXPERIMENT, is_run
+from kalmanac.sac import Progress
 from kalmanac.suites import PRESETS, TASKS, preset
 from kalmanac.suites.tasks import default_folder, starting_point
 

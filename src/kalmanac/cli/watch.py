@@ -5,12 +5,12 @@ Without RUN, a small agent plays that comes with the package.
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from kalmanac.bars import Bars
 from kalmanac.cli.verb import Call, RefusedError, Verb, expect_at_least, need
 from kalmanac.disk import refuse_link
 from kalmanac.episode_file import read_episode
@@ -102,8 +102,10 @@ def _watch(run: Path | None, options: Options) -> int:
         still = draw_episode(episode, _own(file.with_suffix(".png")))
         print(f"  still      {out / still.name}", flush=True)
         if options.animation:
-            with _bar() as bar:
-                moving = animate_episode(episode, _own(file.with_suffix(".gif")), bar)
+            with Bars(sys.stdout, transient=True) as bars:
+                bar = bars.add(None, "  drawing")
+                drawn = partial(_show, bars, bar)
+                moving = animate_episode(episode, _own(file.with_suffix(".gif")), drawn)
             print(f"  animation  {out / moving.name}", flush=True)
         else:
             file.with_suffix(".gif").unlink(missing_ok=True)  # of an earlier episode
@@ -119,14 +121,8 @@ def _own(path: Path) -> Path:
     return path
 
 
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar for the frames, gone when they are written; nothing where there is no terminal."""
-    from rich.progress import Progress
-
-    with Progress(transient=True, disable=not sys.stdout.isatty()) as progress:
-        task = progress.add_task("  drawing", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+def _show(bars: Bars, bar: int, done: int, total: int) -> None:
+    bars.update(bar, completed=done, total=total)
 
 
 VERB = Verb(

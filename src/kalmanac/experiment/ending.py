@@ -8,8 +8,8 @@ from typing import Any
 from kalmanac.checkpoint import BadFileError
 from kalmanac.disk import FolderInUseError
 from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.evaluation import evaluation_line
 from kalmanac.experiment.failure import RunFailedError, how_to_go_on
-from kalmanac.experiment.progress import evaluation_line
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import Outcome
 from kalmanac.printable import MESSAGE, one_line

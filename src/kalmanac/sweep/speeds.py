@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kalmanac.disk import write_whole
 from kalmanac.experiment import Experiment, estimate
 from kalmanac.installation import cpu_model
 
@@ -74,7 +75,7 @@ def read_speeds(file: Path) -> Speeds:
 
 def write_speeds(file: Path, speeds: Speeds) -> None:
     """As JSON."""
-    file.write_text(json.dumps(speeds._asdict(), indent=1) + "\n", encoding="utf-8")
+    write_whole(file, (json.dumps(speeds._asdict(), indent=1) + "\n").encode())
 
 
 def _threads(number: int) -> str:
