@@ -41,7 +41,7 @@ def leave(folder: Path, arms: dict[str, Trained], tracked: Tracked) -> str:
     rows = {agent: bandit.measure(arms[agent]) for agent in reversed(bandit.AGENTS)}
     ceilings = {name: bandit.threshold(told, name) for name in bandit.PLACES}
     model = RecurrentSAC.load(place / MODELS["last"], device="cpu")
-    played = bandit.play(model, told.env_settings)
+    played = bandit.play_shown(model, told)
     draw(title, arms, ceilings["in"], played, tracked, folder / PICTURE)
     table = f"{bandit.as_table(title, rows, ceilings)}\n{as_lines(tracked)}"
     (folder / TABLE).write_text(table, encoding="utf-8")
