@@ -4,6 +4,7 @@ from hashlib import sha256
 
 MOST = 300  # characters, unless a place has less room
 MESSAGE = 2000  # characters of what a verb prints when it ends, names of files and all
+LONGEST_PATH = 4096
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 

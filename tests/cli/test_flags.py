@@ -1,6 +1,6 @@
 import pytest
 
-from kalmanac.cli.flags import read_config, read_flags
+from kalmanac.cli.flags import read_config, read_words
 from kalmanac.experiment import (
     Experiment,
 )
@@ -14,7 +14,7 @@ def test_flags_are_read_by_their_types():
         *("--true-previous-action", "--evaluations", "in"),
         *("--env-settings", "cost=0.1", "name=x", "sigma=[0,1]"),
     ]
-    (found,) = read_flags(words, Experiment)
+    _, (found,) = read_words(words, 0, Experiment)
     assert found == {
         "total_steps": 1000, "encoder": "oracle", "actor_hidden": (3, 4), "ent_coef": 0.5,
         "target_entropy": -1.0, "buffer_size": None, "privileged": False,
@@ -32,7 +32,7 @@ def test_flags_are_read_by_their_types():
     ],
 )
 def test_a_switch_that_can_be_left_to_the_program(words, value):
-    assert read_flags(words, Experiment) == [{"bootstrap_truncated": value}]
+    assert read_words(words, 0, Experiment) == ([], [{"bootstrap_truncated": value}])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_switch_that_can_be_left_to_the_program(words, value):
 )
 def test_a_wrong_flag_is_refused_in_one_line(words, told, capsys):
     with pytest.raises(ValueError, match=r"got .*") as refusal:
-        read_flags(words.split(), Experiment)
+        read_words(words.split(), 0, Experiment)
     assert str(refusal.value) == told
     assert capsys.readouterr() == ("", "")
 

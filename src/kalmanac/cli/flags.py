@@ -20,38 +20,20 @@ from kalmanac.expect import expect_known, expect_mapping, spell
 ALIASES = {"steps": "total_steps", "agent": "encoder"}
 
 
-def separate(words: Sequence[str], most: float, *kinds: type) -> tuple[list[str], list[str]]:
-    """The words that belong to no flag, `most` at most, and the flags with their values.
+def read_words(
+    words: Sequence[str], most: float, *kinds: type
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """The words that belong to no flag, `most` at most, and what flags give, for each dataclass.
 
     A flag takes as many words as its type has values, a switch none; where there are `most` words
-    already, those that follow count as the flag's, too, and `read_flags` refuses them.
-    """
-    known = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
-    free: list[str] = []
-    flags: list[str] = []
-    takes = 0.0
-    for word in words:
-        if word.startswith("--"):
-            flags.append(word)
-            takes = 0 if "=" in word else _most_values(_field(word, known), known)
-        elif takes or len(free) == most or (flags and word in ("True", "False")):
-            flags.append(word)
-            takes = max(0, takes - 1)
-        else:
-            free.append(word)
-    return free, flags
-
-
-def read_flags(words: Sequence[str], *kinds: type) -> list[dict[str, Any]]:
-    """The values that flags give, as one mapping for each dataclass of `kinds`.
-
-    A flag's values are the words up to the next flag. ValueError in one line for a flag that is
-    unknown, or a value of another type.
+    already, those that follow count as the flag's, too. ValueError in one line for a flag that is
+    unknown, a value of another type, or a word too many.
     """
     hints = [get_type_hints(kind) for kind in kinds]
     known: dict[str, Any] = {name: hint for each in hints for name, hint in each.items()}
+    free, groups = _groups(words, most, known)
     found: dict[str, Any] = {}
-    for flag, values in _groups(words):
+    for flag, values in groups:
         name = _field(flag, known)
         switch = known.get(name.removeprefix("no_"))
         if (switch is bool or bool in get_args(switch)) and not values:
@@ -61,7 +43,7 @@ def read_flags(words: Sequence[str], *kinds: type) -> list[dict[str, Any]]:
             names = [f"--{option.replace('_', '-')}" for option in known]
             expect_known("flag", flag, [*names, "--help"])
         found[name] = _value(flag, values, known[name])
-    return [{name: value for name, value in found.items() if name in each} for each in hints]
+    return free, [{name: x for name, x in found.items() if name in each} for each in hints]
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -110,17 +92,26 @@ def _most_values(name: str, known: Mapping[str, Any]) -> float:
     return math.inf if hint is None or get_origin(hint) in (tuple, Mapping) else 1
 
 
-def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _groups(
+    words: Sequence[str], most: float, known: Mapping[str, Any]
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """The words of no flag, and each flag with its words."""
+    free: list[str] = []
     groups: list[tuple[str, list[str]]] = []
+    takes = 0.0
     for word in words:
         if word.startswith("--"):
             flag, equals, value = word.partition("=")
             groups.append((flag, [value] if equals else []))
-        elif groups:
+            takes = 0 if equals else _most_values(_field(flag, known), known)
+        elif groups and (takes or len(free) == most or word in ("True", "False")):
             groups[-1][1].append(word)
+            takes = max(0, takes - 1)
+        elif len(free) < most:
+            free.append(word)
         else:
             raise ValueError(f"flag: got {word!r}, expected --NAME VALUE")
-    return groups
+    return free, groups
 
 
 def _value(flag: str, values: list[str], hint: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kalmanac import __doc__ as purpose
 from kalmanac import __version__
-from kalmanac.cli.verb import run_verb
+from kalmanac.cli.verb import listed, run_verb
 
 
 class Entry(NamedTuple):
@@ -74,12 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """The text of `kalmanac --help`."""
-    wide = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{wide}}  {verb.summary}" for name, verb in VERBS.items())
     return (
         f"{purpose}\n\n"
         "usage: kalmanac VERB [options]      (or: python -m kalmanac VERB [options])\n\n"
-        f"{verbs}\n\n"
+        f"{listed(VERBS)}\n\n"
         "`kalmanac VERB --help` lists a verb's options; `kalmanac --version` prints the version."
     )
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kalmanac.cli.verb import Call, NoOptions, Verb
-from kalmanac.printable import duration, one_line
+from kalmanac.printable import LONGEST_PATH, duration, one_line
 from kalmanac.run_status import ORDER, RunStatus, find_runs
 
 COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": "red"}
 UNFOLDED = 300  # columns where no terminal says how many there are
-LONGEST_NAME = 4096  # characters of a path
 
 
 def list_runs(call: Call) -> int:
@@ -22,7 +21,7 @@ def list_runs(call: Call) -> int:
     found, broken = find_runs(folder, now=time.time())
     show(folder, found)
     for path, reason in broken:
-        print(f"kalmanac runs: cannot read {one_line(path, LONGEST_NAME)}: {reason}",
+        print(f"kalmanac runs: cannot read {one_line(path, LONGEST_PATH)}: {reason}",
               file=sys.stderr)  # fmt: skip
     return 1 if broken else 0
 
@@ -53,7 +52,7 @@ def show(folder: Path, runs: Sequence[RunStatus]) -> None:
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     for run, *cells in zip(runs, *columns.values(), strict=True):
         place = folder if run.path == folder else run.path.relative_to(folder)
-        table.add_row(Text(one_line(place, LONGEST_NAME)), *cells)
+        table.add_row(Text(one_line(place, LONGEST_PATH)), *cells)
     wide = None if sys.stdout.isatty() else UNFOLDED
     Console(highlight=False, width=wide).print(table)
     counts = {name: sum(run.status == name for run in runs) for name in ORDER}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kalmanac.cli.verb import Call, NoOptions, Verb
-from kalmanac.printable import duration, one_line
+from kalmanac.printable import LONGEST_PATH, duration, one_line
 from kalmanac.run_reader import parts_of_run, why_unreadable
 from kalmanac.run_status import RunStatus, read_status
 from kalmanac.sweep.record import Entry, Failure, Record
@@ -16,7 +16,6 @@ from kalmanac.sweep.record import Entry, Failure, Record
 ORDER = (
     "finished", "to evaluate", "running", "interrupted", "killed", "failed", "diverged", "waiting",
 )  # fmt: skip
-LONGEST_NAME = 4096  # characters of a path
 COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "diverged": "red"}
 
 
@@ -95,7 +94,7 @@ def show(root: Path, found: Sequence[State]) -> None:
     console.print(table)
     place = root.resolve()
     for state in found:
-        name = one_line(state.entry.folder.relative_to(place).as_posix(), LONGEST_NAME)
+        name = one_line(state.entry.folder.relative_to(place).as_posix(), LONGEST_PATH)
         if state.status == "running" and state.run is not None:
             left = state.run.seconds_left
             when = "" if left is None else f", {duration(left)} left"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kalmanac.cli.verb import Call, Verb, expect_at_least
+from kalmanac.cli.verb import Call, Verb, expect_at_least, listed
 from kalmanac.experiment import CHECKPOINT_EVERY, StopSignals, check_device
 from kalmanac.suites import SUITES
 from kalmanac.sweep.board import Board
@@ -122,14 +122,12 @@ def _end(plan: Sequence[Planned], root: Path, failed: int, signal: int | None) -
     return 1 if failed or left else 0
 
 
-_WIDE = max(map(len, SUITES))
-_SUITES = "\n".join(f"  {name:<{_WIDE}}  {suite.summary}" for name, suite in SUITES.items())
 VERB = Verb(
     run_sweep,
     Options,
     "Run whole suites of the paper, or all of them. What is finished is skipped, what was stopped "
     "goes on. Settings of experiments that are given here change all runs. SUITE is all, or some "
-    f"of:\n{_SUITES}",
+    f"of:\n{listed(SUITES)}",
     words="SUITE …",
     most=math.inf,
     settings=lambda words: SUITES["popgym"].presets["popgym"].experiment("vssm+kf"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kalmanac.cli.flags import read_config
-from kalmanac.cli.verb import Call, Verb, expect_at_least, our_fault
+from kalmanac.cli.verb import Call, Verb, expect_at_least, listed, our_fault
 from kalmanac.envs.workers import TIMEOUT
 from kalmanac.expect import expect_known
 from kalmanac.experiment import (
@@ -192,14 +192,12 @@ def _defaults(words: Sequence[str]) -> Experiment:
     return preset(task if task in PRESETS or task in TASKS else "best-arm").experiment("vssm+kf")
 
 
-_WIDE = max(map(len, PRESETS))
-_TASKS = "\n".join(f"  {name:<{_WIDE}}  {preset.summary}" for name, preset in PRESETS.items())
 VERB = Verb(
     train,
     Options,
     "Train an agent. --encoder takes oracle, too; --steps is short for --total-steps. TASK is an "
     "environment (`kalmanac envs` lists them), a Gymnasium id, module:NAME of an environment, or a "
-    f"preset:\n{_TASKS}",
+    f"preset:\n{listed(PRESETS)}",
     words="TASK",
     most=1,
     settings=_defaults,

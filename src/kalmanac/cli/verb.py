@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kalmanac.cli.flags import read_flags, separate, show_help
+from kalmanac.cli.flags import read_words, show_help
 from kalmanac.printable import MESSAGE, one_line
 
 
@@ -94,8 +94,7 @@ def read_call(name: str, verb: Verb, argv: Sequence[str]) -> Call:
         )
     if verb.settings is not None:
         flags.append(type(verb.settings(())))
-    words, rest = separate(argv, verb.most, *flags)
-    values, *changes = read_flags(rest, *flags)
+    words, (values, *changes) = read_words(argv, verb.most, *flags)
     if len(words) < verb.least:
         what = verb.words.partition(" ")[0]
         raise ValueError(f"{what.lower()}: got none, expected kalmanac {name} {verb.words}")
@@ -132,6 +131,12 @@ def expect_at_least(least: int, options: Any, *names: str) -> None:
     for name in names:
         if (number := getattr(options, name)) is not None and number < least:
             raise ValueError(f"{name}: got {number}, expected at least {least}")
+
+
+def listed(entries: Mapping[str, Any]) -> str:
+    """Names with their summaries, a line each, for help texts."""
+    wide = max(map(len, entries))
+    return "\n".join(f"  {name:<{wide}}  {entry.summary}" for name, entry in entries.items())
 
 
 def need(*libraries: str, extra: str = "report") -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kalmanac.json_file import expect_whole
 from kalmanac.older_runs import EARLIER
-from kalmanac.printable import one_line
+from kalmanac.printable import LONGEST_PATH, one_line
 from kalmanac.run_reader import (
     EXPERIMENT,
     METRICS,
@@ -32,7 +32,6 @@ COUNTS = {"seed": 0, "total_steps": 1, "eval_every": 1}  # whole numbers, of at 
 IF_SAID = {"label": str, "privileged": bool}
 SHOWN_AT_MOST = 5  # names of files that belong to no run, or of settings
 MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
-LONGEST_NAME = 4096  # characters of a path
 LARGEST = 1e100  # evaluation; beyond it there is no arithmetic, nor a picture
 UNKNOWN = "unknown"
 
@@ -114,7 +113,7 @@ def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> 
 
 
 def _name(path: Path, root: Path) -> str:
-    return one_line("." if path == root else path.relative_to(root).as_posix(), LONGEST_NAME)
+    return one_line("." if path == root else path.relative_to(root).as_posix(), LONGEST_PATH)
 
 
 def _take(path: Path, name: str, walk: _Walk) -> None:
