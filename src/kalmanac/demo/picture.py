@@ -16,10 +16,10 @@ from kalmanac.experiment import check_environment
 from kalmanac.report.curves_figure import Line, Panel, draw_panel
 from kalmanac.report.drawing import DOTS_PER_INCH, legend_handles, looks, styled
 from kalmanac.report.episode_figure import heading
-from kalmanac.report.episode_panels import BLUE, GREY, PALE, RED, draw_samples
+from kalmanac.report.episode_panels import BLUE, GREY, RED, draw_samples
 from kalmanac.run_reader import read_metrics, series
 
-YELLOW = "#F0E442"
+YELLOW, PALE = "#F0E442", "#A0A0A0"
 SHOWN = {  # how the picture calls the agents
     "oracle": "oracle: is shown the Bayes posterior",
     "vssm+kf": "vssm+kf: remembers, as a Kalman filter",
@@ -82,7 +82,7 @@ def draw_episode(axes: Any, played: PlayedEpisode) -> None:
     draw_samples(axes, played)
     axes.axvline(played.steps, color=BLUE, lw=1.2, ls=":")
     _, doing = heading(played).split("\n")
-    axes.set_title(f"{played.about.agent}, one episode: {doing}", **TITLE)
+    axes.set_title(f"{played.about.agent}: {doing}", **TITLE)
     axes.set(xlabel="samples so far")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(**BELOW)
