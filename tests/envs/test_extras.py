@@ -5,9 +5,9 @@ import importlib.metadata
 import re
 from pathlib import Path
 
-import kalmanac.environments as verb
 import pytest
 
+import kalmanac.cli.envs as verb
 from kalmanac.cli import main
 from kalmanac.envs import MissingExtraError, extras, make_vector
 from kalmanac.envs.extras import EXTRAS, load, missing

@@ -3,8 +3,8 @@
 import dataclasses
 
 from kalmanac.cli.sweep import Options, sweep
-from kalmanac.cli.train import default_folder
 from kalmanac.experiment import Experiment
+from kalmanac.suites.tasks import default_folder
 from kalmanac.sweep.plan import Planned
 from tests.experiment.tiny import TINY
 
