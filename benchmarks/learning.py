@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kalmanac.run_reader import read_experiment, read_metrics, read_summary, read_timing
+from kalmanac.run_reader import (
+    read_experiment,
+    read_metrics,
+    read_provenance,
+    read_summary,
+    read_timing,
+)
 from report import print_table
 
 LOOKED_AT = ("eval/", "train/q_action", "train/policy_action", "train/gain", "train/posterior")
@@ -59,6 +65,7 @@ def read(folder: Path) -> dict[str, Any]:
         "rows": [
             row if _action_count(row) <= MOST_ACTIONS else _without_actions(row) for row in rows
         ],
+        "provenance": read_provenance(folder),
     }
 
 
@@ -77,6 +84,7 @@ def write(run: Mapping[str, Any], file: Path) -> None:
     first |= {key: summary[key] for key in ("status", "step")} | {"clock": clock}
     if run["q_mean"]:  # of all that was logged, evaluated or not
         first["q_mean"] = {"least": run["q_mean"][0], "largest": run["q_mean"][1]}
+    first |= {"provenance": run["provenance"]}
     lines = [first, *(rounded(row) for row in run["rows"])]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -16,8 +16,7 @@ def test_a_quick_run_prints_ratios_and_writes_facts(script, tmp_path, capsys):
     assert script.main(words) == 0
     found = json.loads(out.read_text())
     assert [row["name"] for row in found["rows"]] == [
-        "dmc/pendulum-swingup", "popgym/MineSweeperEasy", "popgym/MineSweeperEasy, copied",
-        "popgym/MineSweeperEasy, with state",
+        "dmc/pendulum-swingup", "popgym/MineSweeperEasy", "popgym/MineSweeperEasy, with state",
     ]  # fmt: skip
     assert all(row["raw"] > 0 and row["adapted"] > 0 for row in found["rows"])
     assert str(tmp_path) not in out.read_text()

@@ -31,3 +31,13 @@ EARLIER: Mapping[str, Any] = {  # as JSON has it
     "bfloat16_heads": False,
     "graph": True,
 }
+EARLIER_ENCODERS: Mapping[str, Mapping[str, Any]] = {  # the same within encoder_settings
+    "transformer": {"dropout": 0.0},  # until the paper's presets said 0.1
+}
+
+
+def as_it_was(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a recorded run with what it leaves unsaid."""
+    unsaid = EARLIER_ENCODERS.get(experiment["encoder"], {})
+    settings = {**unsaid, **experiment["encoder_settings"]}
+    return {**EARLIER, **experiment, "encoder_settings": settings}

@@ -16,9 +16,9 @@
     failure.txt         what was raised, in full, where something outside stopped the run
     lock.json           which process writes here, while one does, and holds the system's lock on it
     evaluations/        what a trained agent did afterwards, for reports to draw:
-      heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 4)
+      heatmap.json        Best Arm over a grid of bandits (`kalmanac.heatmap_file`; paper, figure 5)
       *.npz               episodes (`kalmanac.episode_file`), as `kalmanac watch RUN --out
-                          RUN/evaluations` leaves them (paper, figures 2 and 5)
+                          RUN/evaluations` leaves them (paper, figures 3 and 6)
 
 Anybody may have written what is read here, with any version, and may be writing still: what is no
 run's is one error in one line, and what a killed process left half-written is passed over. Nothing

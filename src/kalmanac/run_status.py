@@ -6,6 +6,7 @@ Needs neither torch nor the experiments' own code: a thousand runs are read in a
 from dataclasses import dataclass
 from pathlib import Path
 
+from kalmanac.agent_names import agent_of
 from kalmanac.disk import FolderLock
 from kalmanac.json_file import expect_whole
 from kalmanac.run_reader import (
@@ -75,11 +76,10 @@ def read_status(path: Path, *, now: float) -> RunStatus:
     row = told["log_every"] / speed if speed else 0.0  # seconds
     if status == "running" and not is_written(path, row, now=now):
         status = "killed"
-    memoryless = told["encoder"] == "memoryless"
     return RunStatus(
         path=path,
         task=str(told["env"]),
-        agent="oracle" if told["privileged"] and memoryless else str(told["encoder"]),
+        agent=agent_of(str(told["encoder"]), bool(told["privileged"])),
         seed=told["seed"],
         status=status,
         step=max(summary.get("step", 0), int(timing.get("step") or 0)),

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from kalmanac.agent import Learner
+from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
 from kalmanac.replay import Batch, Sizes
 from tests.agent.cases import batch, both_kinds, learner
@@ -52,6 +52,26 @@ def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
         for works in (eager, branches):
             for work, state in zip(works, kept, strict=True):
                 work.learner.load_state_dict(state)
+
+
+def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
+    sizes = Sizes(2, 3, True)
+    how = AgentSettings(
+        encoder="transformer", encoder_settings={"dropout": 0.1}, ent_coef=0.1, context=8
+    )
+    eager, branch = (given(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2))
+    together = Captured([branch], torch.device("cuda"))
+    for _ in range(WARM_UP + 4):
+        (found,), truth = together(), eager.run()
+        for name, x in truth.items():
+            torch.testing.assert_close(found[name], x, rtol=1e-4, atol=1e-5, msg=name)
+    assert not together.failed
+    state = copy.deepcopy(branch.learner.state_dict())
+    first = together()[0]["train/critic_loss"]
+    drawn = branch.learner.learning.get_state()
+    branch.learner.load_state_dict(state)
+    branch.learner.learning.set_state(drawn)  # the same weights, the next draws
+    assert not torch.equal(together()[0]["train/critic_loss"], first)
 
 
 def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:

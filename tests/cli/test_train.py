@@ -151,7 +151,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
 
 def test_an_agent_brings_its_own_settings_of_the_preset():
     experiment = chosen("best-arm", "--encoder", "transformer", "--encoder-settings", "heads=2")
-    assert experiment.encoder_settings == {"feedforward": 128, "heads": 2}
+    assert experiment.encoder_settings == {"feedforward": 128, "dropout": 0.1, "heads": 2}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from kalmanac.envs import (
     ABOVE,
     ASK,
     BELOW,
+    BestArm,
     BestArmVector,
     bayes_threshold,
     posterior,
     threshold_policy,
 )
+from kalmanac.envs.bayes import LARGE, MU, adversarial_seed, adversarial_settings
 
 samples = st.lists(st.floats(-4, 4), min_size=0, max_size=12)
 
@@ -131,3 +133,27 @@ def test_bad_thresholds_and_episodes_are_refused():
         bayes_threshold(thresholds=[np.inf])
     with pytest.raises(ValueError, match="episodes: got 0, expected at least 1"):
         bayes_threshold(episodes=0)
+
+
+def first_two(seed):
+    env = BestArm(**adversarial_settings())
+    one, info = env.reset(seed=seed)
+    two, *_ = env.step(np.int64(ASK))
+    return info["mu"], one[0], two[0]
+
+
+@pytest.mark.parametrize("start", [0, 58])
+def test_the_first_seed_whose_samples_mislead(start):
+    seed = adversarial_seed({"cost": 0.1}, start)
+    mu, *samples = first_two(seed)
+    assert mu == MU < 0
+    assert min(samples) >= LARGE
+    assert all(min(first_two(earlier)[1:]) < LARGE for earlier in range(start, seed))
+
+
+def test_the_vector_environment_gives_the_same_samples():
+    seed = adversarial_seed({})
+    env = BestArmVector(1, **adversarial_settings())
+    one, _ = env.reset(seed=seed)
+    two, *_ = env.step([ASK])
+    np.testing.assert_array_equal([one[0, 0], two[0, 0]], first_two(seed)[1:])

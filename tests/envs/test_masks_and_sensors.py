@@ -7,8 +7,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kalmanac.envs import FrameRepeat, ObservationDelay, PrivilegedObservation, make_vector
-from kalmanac.envs.spaces import action_codec, observation_codec
-from kalmanac.envs.wrapping import burst_length
+from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.sensors import burst_length
 
 
 class Locked(gymnasium.Env):

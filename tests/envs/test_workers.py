@@ -1,7 +1,10 @@
 """Environments in processes of their own: the same results, and one clear line when one fails."""
 
+import json
 import multiprocessing
 import os
+import sys
+import traceback
 
 import numpy as np
 import pytest
@@ -18,7 +21,8 @@ from kalmanac.envs import (
     privileged_space,
     restore_environment,
 )
-from kalmanac.envs.table import side_by_side
+from kalmanac.envs.registry import worker_count
+from kalmanac.envs.workers import words, words_of_a_process
 from kalmanac.experiment import Experiment
 from kalmanac.experiment.running import run
 from kalmanac.run_reader import read_metrics
@@ -139,11 +143,48 @@ def test_an_environment_without_a_state_says_so():
 def test_how_many_step_at_once():
     heavy, light = ENVS["dmc/cheetah-run"], ENVS["popgym/CountRecallEasy"]
     cores = len(os.sched_getaffinity(0))
-    assert side_by_side(heavy, 8, "auto") == (min(8, cores) if cores > 1 else 0)
-    assert side_by_side(heavy, 1, "auto") == side_by_side(light, 8, "auto") == 0
-    assert side_by_side(light, 8, 3) == 3
+    assert worker_count(heavy, 8, "auto") == (min(8, cores) if cores > 1 else 0)
+    assert worker_count(heavy, 1, "auto") == worker_count(light, 8, "auto") == 0
+    assert worker_count(light, 8, 3) == 3
     for bad in (-1, 9, 1.5, True, "all"):
         with pytest.raises(ValueError, match=r"workers: got .*, expected auto or 0 to 8, the env"):
-            side_by_side(light, 8, bad)
+            worker_count(light, 8, bad)
     with pytest.raises(ValueError, match="workers: got 2, expected 0: 'best-arm' steps many"):
         make_vector("best-arm", 2, workers=2)
+
+
+def fails(call):
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 (any)
+        call()
+    return caught.value
+
+
+def test_the_line_is_the_environment_s_own_and_not_that_of_a_library():
+    def step():
+        return json.loads("{")  # raises some calls further down
+
+    line = step.__code__.co_firstlineno + 1
+    said = words(fails(step))
+    assert said.startswith("JSONDecodeError: Expecting property name ")
+    assert said.endswith(f" ({__file__}, line {line})")
+
+
+def test_what_has_no_message_or_two_lines_of_it_is_one_line():
+    def two():
+        raise KeyError("a\nb")
+
+    assert words(fails(sys.exit)).startswith("SystemExit (")
+    assert "\n" not in words(fails(two))
+    assert words(ValueError("never raised")) == "ValueError: never raised"
+
+
+def test_the_traceback_of_another_process_is_text():
+    def step():
+        raise ZeroDivisionError("motor")
+
+    error = fails(step)
+    text = "".join(traceback.format_exception(error))
+    line = step.__code__.co_firstlineno + 1
+    told = words_of_a_process(ZeroDivisionError("motor"), text)
+    assert told == f"ZeroDivisionError: motor ({__file__}, line {line})"
+    assert words_of_a_process(ZeroDivisionError("motor"), "") == "ZeroDivisionError: motor"

@@ -7,7 +7,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from kalmanac.envs.best_arm_rules import generator
+from kalmanac.envs.checkpointable import generator
 
 
 class Drifting(gymnasium.Env):

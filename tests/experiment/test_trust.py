@@ -14,7 +14,7 @@ import kalmanac
 from kalmanac.cli import main
 from kalmanac.cli.train import VERB, chosen
 from kalmanac.cli.verb import read_call
-from kalmanac.envs.origin import foreign_code
+from kalmanac.envs.registry import foreign_code
 from kalmanac.experiment import UntrustedError, read_trusted, resume, run
 from kalmanac.experiment.afterwards import ExampleEpisodes, play_afterwards
 from kalmanac.experiment.playing import load_run

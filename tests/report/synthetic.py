@@ -9,7 +9,7 @@ import numpy as np
 
 from kalmanac.experiment import Experiment
 from kalmanac.heatmap_file import Heatmap, write_heatmap
-from kalmanac.report.groups import DMC_NOISE, POPGYM_TASKS
+from kalmanac.report.groups import DMC_NOISE, PAPERS, POPGYM_TASKS
 from kalmanac.run_folder import RunFolder
 from kalmanac.suites import best_arm
 
@@ -105,7 +105,7 @@ def write_dmc(
                 what = Experiment(env=f"dmc/{task}", eval_every=100_000, seed=seed).changed(
                     {
                         "encoder": agent,
-                        "encoder_settings": dict(encoder_settings or {}),
+                        "encoder_settings": {**PAPERS.get(agent, {}), **(encoder_settings or {})},
                     }
                 )
                 noise = {"noise": DMC_NOISE[task] * level, "action_noise": action_noise}
@@ -125,7 +125,10 @@ def write_popgym(
         for agent in agents:
             for seed in seeds:
                 what = Experiment(env=f"popgym/{task}", eval_every=eval_every, seed=seed).changed(
-                    {"encoder": agent, "encoder_settings": dict(encoder_settings or {})}
+                    {
+                        "encoder": agent,
+                        "encoder_settings": {**PAPERS.get(agent, {}), **(encoder_settings or {})},
+                    }
                 )
                 at = root / folder_name(what)
                 written.append(write_run(at, what, low=-1.0, high=1.0, **how))

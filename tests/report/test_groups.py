@@ -4,10 +4,18 @@ import re
 import pytest
 
 from kalmanac.experiment import Experiment
-from kalmanac.report.groups import BEST_ARM, DMC, OTHER, POPGYM, family_and_task, make_groups
+from kalmanac.report.groups import (
+    BEST_ARM,
+    DMC,
+    OTHER,
+    PAPERS,
+    POPGYM,
+    family_and_task,
+    make_groups,
+)
 from kalmanac.report.runs import read_runs
 from kalmanac.run_reader import EXPERIMENT
-from kalmanac.suites import best_arm
+from kalmanac.suites import best_arm, popgym
 from tests.report.synthetic import write_best_arm, write_dmc, write_popgym, write_run
 
 FEW = {"eval_every": 250_000}
@@ -60,6 +68,32 @@ def test_encoder_settings_are_told_only_where_they_tell_apart(tmp_path):
               encoder_settings={"d_state": 64, "norm": True})  # fmt: skip
     found = {g.agent_title: g.main for g in groups_in(tmp_path)}
     assert found == {"vSSM+KF": True, "vSSM+KF (norm)": False, "GRU": True}
+
+
+def test_a_transformer_without_the_paper_s_dropout_says_so(tmp_path):
+    write_popgym(tmp_path / "now", tasks=["RepeatFirstEasy"], agents=["transformer"], seeds=[0, 1])
+    older = write_popgym(
+        tmp_path / "before", tasks=["RepeatFirstEasy"], agents=["transformer"], seeds=[0],
+        encoder_settings={"dropout": 0.0},
+    )  # fmt: skip
+    data = json.loads((older[0] / EXPERIMENT).read_text())
+    (older[0] / EXPERIMENT).write_text(json.dumps(data | {"encoder_settings": {}}))
+    notices = []
+    found = {g.agent_title: (g.main, len(g.runs)) for g in groups_in(tmp_path, notices)}
+    assert found == {"vTransformer": (True, 2), "vTransformer (dropout=0)": (False, 1)}
+    (notice,) = notices
+    assert "1 run of vTransformer with dropout=0 kept apart from the paper's: on the page" in notice
+    (alone,) = groups_in(tmp_path / "before")
+    assert alone.agent_title == "vTransformer (dropout=0)"
+    assert PAPERS["transformer"].items() <= popgym.paper("transformer").encoder_settings.items()
+
+
+def test_elsewhere_than_in_the_paper_s_tasks_a_transformer_is_plain(tmp_path):
+    what = Experiment(env="CartPole-v1", encoder="transformer", eval_every=500_000)
+    write_run(tmp_path / "own", what)
+    (group,) = groups_in(tmp_path)
+    assert group.main
+    assert group.encoder_settings == {"dropout": 0.0}
 
 
 def test_runs_trained_otherwise_are_kept_apart_and_named(tmp_path):

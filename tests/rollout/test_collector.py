@@ -5,7 +5,7 @@ from gymnasium.vector import AutoresetMode, VectorWrapper
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.envs.spaces import action_codec, observation_codec
+from kalmanac.envs.codecs import action_codec, observation_codec
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector, EnvironmentFailedError
 from tests.rollout.counting import Notebook, by_time, counting_vector

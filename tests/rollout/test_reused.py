@@ -146,7 +146,7 @@ def test_evaluation_sees_what_was_shown(mode, copy):
 @pytest.mark.parametrize("kind", ["numbers", "dictionary", "nest"])
 def test_observations_lost_where_nobody_can_copy_them_are_told(kind):
     env = Closed(vector(kind, 2, MODES[0], reuses=True))
-    with pytest.warns(UserWarning, match=r"first observation in place of the last.*Leavable"):
+    with pytest.warns(UserWarning, match=r"first observation in place of the last.*Checkpointable"):
         stored(env, told=False)
 
 

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from kalmanac.envs import PrivilegedObservation, make_vector
-from kalmanac.envs.corruption import Corruption
-from kalmanac.envs.spaces import action_codec, observation_codec
+from kalmanac.envs.codecs import action_codec, observation_codec
+from kalmanac.envs.sensors import Corruption
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector, EnvironmentFailedError, Senses, tells
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies

@@ -3,17 +3,21 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kalmanac.encoders import ENCODERS
 from kalmanac.envs import BestArmVector, make_vector
-from kalmanac.envs.best_arm_rules import Rules
+from kalmanac.envs.best_arm import Rules
 from kalmanac.rollout import evaluate_policy
 from kalmanac.sac import RecurrentSAC
 from kalmanac.sac import bandit_evaluation as module
-from kalmanac.sac.bandit_evaluation import BanditEvaluation
-from tests.rollout.fed import drawn, fed
+from kalmanac.sac.bandit_evaluation import BanditEvaluation, BanditRules, observation
+from tests.sac.fed import drawn, fed
 from tests.sac.small import small
 
+CPU = torch.device("cpu")
+SHORT = {"cost": 0.05, "horizon": 6, "win": 7.0, "loss": -3.0}
 HOW = {"cost": 0.05, "horizon": 60, "sigma": (0.5, 2.0)}
 
 
@@ -96,3 +100,65 @@ def test_on_a_gpu_a_graph_finds_what_eager_steps_find(encoder):
     model.learn(40)  # a graph plays with the weights as they are
     found, truth = (one([np.random.default_rng(i) for i in (0, 1)]) for one in (graph, eager))
     np.testing.assert_array_equal(found[0].episodes.lengths, truth[0].episodes.lengths)
+
+
+@given(st.integers(0, 2**31), st.floats(0.2, 1.0), st.integers(1, 8))
+def test_they_show_pay_and_end_as_the_environments_do(seed, asking, n):
+    rng, draws = np.random.default_rng(seed), drawn(n, 12, seed)
+    env, rules = fed(draws, **SHORT), BanditRules([Rules(**SHORT)], n, CPU)
+    noise = torch.from_numpy(draws.noise)
+    shown, infos = env.reset()
+    bandits, tally = rules.begin(torch.from_numpy(draws.uniform), noise[0])
+    returns, over = np.zeros(n), np.zeros(n, bool)
+    for step in range(1, 8):
+        same = ~over
+        sample, belief = observation(bandits), observation(bandits, privileged=True)
+        np.testing.assert_array_equal(sample[same].numpy(), shown[same])
+        np.testing.assert_array_equal(belief[same].numpy(), infos["privileged"][same])
+        np.testing.assert_array_equal(tally.over.numpy(), over)
+        action = np.where(rng.random(n) < asking, 0, rng.integers(1, 3, n))
+        shown, reward, ended, _, infos = env.step(action)
+        bandits, tally = rules.step(bandits, tally, torch.from_numpy(action), noise[step])
+        returns += np.where(same, reward, 0.0)
+        now = same & ended
+        for i in np.flatnonzero(now):
+            assert tally.won[i] == infos["final_info"]["win"][i]
+            assert tally.length[i] == step
+            assert tally.last_action[i] == action[i]
+        over |= ended
+        np.testing.assert_array_equal(tally.reward.numpy(), returns)
+    assert over.all()
+
+
+def test_each_has_the_rules_of_its_own():
+    some = [Rules(sigma=(0.0, 0.0), horizon=2), Rules(sigma=(2.0, 3.0), horizon=3, loss=-1.0)]
+    rules = BanditRules(some, 4, CPU)
+    uniform = torch.linspace(0, 0.9, 16, dtype=torch.float64).reshape(2, 8)
+    bandits, tally = rules.begin(uniform, torch.ones(8, dtype=torch.float64))
+    assert bandits.sigma[:4].tolist() == [0.0] * 4
+    assert ((bandits.sigma[4:] >= 2) & (bandits.sigma[4:] < 3)).all()
+    asking = torch.zeros(8, dtype=torch.int64)
+    for _ in range(2):
+        bandits, tally = rules.step(
+            bandits, tally, torch.zeros(8, dtype=torch.int64), torch.ones(8)
+        )
+    assert tally.over.tolist() == [True] * 4 + [False] * 4
+    bandits, tally = rules.step(bandits, tally, asking, torch.ones(8))
+    assert tally.length.tolist() == [2] * 4 + [3] * 4
+    assert tally.reward.tolist() == [-10.0] * 4 + [-1.0] * 4
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_they_are_the_same_bit_by_bit():
+    draws = drawn(64, 12, 0)
+    found = []
+    for device in ("cpu", "cuda"):
+        rules = BanditRules([Rules(**SHORT)], 64, torch.device(device))
+        noise = torch.from_numpy(draws.noise).to(device)
+        bandits, tally = rules.begin(torch.from_numpy(draws.uniform).to(device), noise[0])
+        for step in range(1, 7):
+            action = (torch.arange(64) + step) % 5 % 3
+            bandits, tally = rules.step(bandits, tally, action.to(device), noise[step])
+        found.append([x.cpu() for x in (*bandits, *tally, observation(bandits, privileged=True))])
+    for x, y in zip(*found, strict=True):
+        assert torch.equal(x, y)

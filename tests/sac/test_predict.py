@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode
 
 from kalmanac.agent.networks import read_history
 from kalmanac.encoders import ENCODERS
-from kalmanac.envs.spaces import action_codec, observation_codec
+from kalmanac.envs.codecs import action_codec, observation_codec
 from kalmanac.replay import Replay, Sizes
 from kalmanac.rollout import Collector
 from tests.rollout.counting import Counting

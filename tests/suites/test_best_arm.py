@@ -16,7 +16,7 @@ def test_the_paper_s_settings_are_those_of_table_1():
 
 def test_the_transformer_has_its_own_width_and_the_context_as_window():
     experiment = paper("transformer")
-    assert experiment.encoder_settings == {"feedforward": 128}
+    assert experiment.encoder_settings == {"feedforward": 128, "dropout": 0.1}
     model = make_model(experiment, training_environment(experiment), "cpu")
     assert model.agent_settings.for_encoder()["window"] == 256
 

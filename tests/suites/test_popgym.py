@@ -31,6 +31,12 @@ def test_target_entropies_are_the_paper_s():
     assert math.isclose(aim("NoisyPositionOnlyPendulumHard"), -1.0)
 
 
+def test_the_transformer_alone_has_settings_of_its_own():
+    own = {agent: paper(agent).encoder_settings for agent in AGENTS}
+    assert {agent for agent, settings in own.items() if settings} == {"transformer"}
+    assert own["transformer"] == {"dropout": 0.1}
+
+
 def test_runs_cover_tasks_agents_and_five_seeds():
     found = {(run.env, run.agent, run.seed) for run in SUITES["popgym"].runs()}
     assert found == {(f"popgym/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}

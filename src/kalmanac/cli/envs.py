@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 from kalmanac.cli.verb import Call, NoOptions, Verb
 from kalmanac.envs import ENVS, EnvironmentSpec, make_vector, privileged_space
+from kalmanac.envs.codecs import Space
 from kalmanac.envs.extras import missing
-from kalmanac.envs.spaces import Space
 
 
 class Row(NamedTuple):

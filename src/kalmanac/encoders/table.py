@@ -35,7 +35,11 @@ def encoder_settings(name: str) -> dict[str, Any]:
 
 
 def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
-    """Encoder `name` with the paper's settings, except for those given."""
+    """Encoder `name` with the paper's settings, except for those given and a Transformer's dropout.
+
+    That is 0 unless it is said, since runs and models that do not say it were trained without; the
+    paper's presets say 0.1.
+    """
     known = encoder_settings(name)
     for setting in settings:
         if setting not in known:

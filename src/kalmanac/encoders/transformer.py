@@ -34,7 +34,8 @@ class TransformerEncoder(HistoryEncoder):
     count from the episode's start; once it rolls, every token moves down by one at each step. A
     cache of keys and values would be wrong from then on, so `step` encodes its window anew, in time
     that depends on W alone. `forward` gives exactly the same numbers: one causal pass over the
-    steps before any window can roll, and steps after that. A reset empties the window.
+    steps before any window can roll, and steps after that. A reset empties the window. `dropout`
+    works in training alone, where PyTorch's layer has it; the paper's presets train with 0.1.
     """
 
     def __init__(

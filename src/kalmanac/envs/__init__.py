@@ -6,29 +6,33 @@ Importing this package registers "kalmanac/BestArm-v0" with Gymnasium. No torch 
 
 import gymnasium
 
-from kalmanac.envs.bayes import Ceiling, bayes_threshold, posterior, threshold_policy
-from kalmanac.envs.best_arm import BestArm
-from kalmanac.envs.best_arm_rules import ABOVE, ASK, BELOW
-from kalmanac.envs.best_arm_vector import BestArmVector
-from kalmanac.envs.corruption import Corruption, corrupted
-from kalmanac.envs.dmc import DMC
-from kalmanac.envs.extras import MissingExtraError
-from kalmanac.envs.hiding import HiddenNumbers
-from kalmanac.envs.noise import ActionNoise, ObservationNoise
-from kalmanac.envs.popgym import POPGym
-from kalmanac.envs.privileged import PrivilegedObservation
-from kalmanac.envs.resuming import Leavable, environment_state, restore_environment
-from kalmanac.envs.sensing import FrameRepeat, ObservationDelay, ObservationDropout
-from kalmanac.envs.spaces import (
+from kalmanac.envs.bayes import Ceiling, bayes_threshold, threshold_policy
+from kalmanac.envs.best_arm import ABOVE, ASK, BELOW, BestArm, BestArmVector, posterior
+from kalmanac.envs.checkpointable import environment_state, restore_environment
+from kalmanac.envs.codecs import (
     ActionCodec,
     ObservationCodec,
     action_codec,
     observation_codec,
     privileged_space,
 )
-from kalmanac.envs.table import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.dmc import DMC
+from kalmanac.envs.extras import MissingExtraError
+from kalmanac.envs.popgym import POPGym
+from kalmanac.envs.registry import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.sensors import (
+    ActionNoise,
+    Corruption,
+    FrameRepeat,
+    HiddenNumbers,
+    ObservationDelay,
+    ObservationDropout,
+    ObservationNoise,
+    corrupted,
+)
 from kalmanac.envs.track import Track
 from kalmanac.envs.workers import WorkerError, Workers
+from kalmanac.envs.wrappers import Checkpointable, PrivilegedObservation
 
 __all__ = [
     "ABOVE",
@@ -41,11 +45,11 @@ __all__ = [
     "BestArm",
     "BestArmVector",
     "Ceiling",
+    "Checkpointable",
     "Corruption",
     "EnvironmentSpec",
     "FrameRepeat",
     "HiddenNumbers",
-    "Leavable",
     "MissingExtraError",
     "ObservationCodec",
     "ObservationDelay",
@@ -72,5 +76,5 @@ __all__ = [
 gymnasium.register(
     "kalmanac/BestArm-v0",
     entry_point="kalmanac.envs.best_arm:BestArm",
-    vector_entry_point="kalmanac.envs.best_arm_vector:BestArmVector",
+    vector_entry_point="kalmanac.envs.best_arm:BestArmVector",
 )

@@ -1,45 +1,32 @@
 """What can be known in Best Arm Identification, and how well a simple use of it does.
 
-The posterior of the bandit's mean is what the Oracle observes (paper, section 5.1, figure 1). The
-policy that decides once the posterior is clear enough is the reference that figures show beside it.
+The policy that decides once the posterior of the bandit's mean is clear enough is the reference
+that figures show. In the adversarial episode (paper, section 5.2 and its figure of latent space
+rollouts) the mean is negative, but the first two samples are positive and large.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kalmanac.envs.best_arm_rules import ABOVE, ASK, BELOW, PRIOR_VARIANCE, Floats, Interval, Rules
+from kalmanac.envs.best_arm import (
+    ABOVE,
+    ASK,
+    BELOW,
+    BestArm,
+    Floats,
+    Interval,
+    Rules,
+    posterior,
+)
 
+MU, SIGMA = -0.3, 1.0  # of the adversarial episode; the paper names none: a choice
+LARGE = 1.0  # each of the first two samples is at least one standard deviation above zero: a choice
+TRIES = 10_000  # one seed in a hundred will do
 _CHUNK = 250  # episodes simulated at once: their samples fit into the cache
-
-
-def posterior(
-    total: ArrayLike, count: ArrayLike, sigma: ArrayLike, *,
-    prior_variance: float = PRIOR_VARIANCE,
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """Mean and standard deviation of μ after `count` samples of N(μ, σ²) that add up to `total`.
-
-    Conjugate normal with known σ and prior N(0, v): mean = v·total / (σ² + count·v) and
-    variance = v·σ² / (σ² + count·v). Without noise one sample tells μ exactly.
-    """
-    total, count, sigma = (np.asarray(x, dtype=np.float64) for x in (total, count, sigma))
-    mean, std = posterior_of(np, total, count, sigma, prior_variance)
-    return mean, std
-
-
-def posterior_of(
-    xp: Any, total: Any, count: Any, sigma: Any, prior_variance: float = PRIOR_VARIANCE
-) -> tuple[Any, Any]:
-    """`posterior` of float64 arrays of any library that has numpy's names (`xp`)."""
-    noise = sigma * sigma
-    evidence = noise + count * prior_variance
-    # No evidence: σ = 0 before the first sample. The prior stands.
-    known = evidence > 0
-    scale = prior_variance / xp.where(known, evidence, xp.ones_like(evidence))
-    std = xp.sqrt(xp.where(known, scale * noise, xp.full_like(evidence, prior_variance)))
-    return scale * total, std
 
 
 def threshold_policy(mean: ArrayLike, std: ArrayLike, threshold: float) -> NDArray[np.int64]:
@@ -64,7 +51,7 @@ def bayes_threshold(
     horizon: int = 1000, win: float = 10.0, loss: float = -10.0, episodes: int = 20_000,
     seed: int = 0, thresholds: ArrayLike | None = None, decide_at_horizon: bool = False,
 ) -> Ceiling:  # fmt: skip
-    """Simulate `threshold_policy` with known σ on the same episodes for every threshold; the best.
+    """Find the best threshold: `threshold_policy` with known σ plays the same episodes with each.
 
     It is the best *fixed threshold*, not the best policy: at cost 0 one that asks until its last
     step and decides there wins more often (`decide_at_horizon=True` with a high threshold).
@@ -91,7 +78,7 @@ def bayes_threshold(
 def _simulate(
     rules: Rules, grid: Floats, episodes: int, rng: np.random.Generator, decide_at_horizon: bool
 ) -> Floats:
-    """Sums of return, length and wins over `episodes` episodes for each threshold, (3, K)."""
+    """Sum up return, length and wins over `episodes` episodes for each threshold, (3, K)."""
     bounds = rules.bounds(())
     mu = rng.uniform(*bounds["mu"], size=(episodes, 1))
     sigma = rng.uniform(*bounds["sigma"], size=(episodes, 1))
@@ -108,3 +95,22 @@ def _simulate(
     won = np.take_along_axis(right, asked, axis=1) & (decided | decide_at_horizon)
     returns = np.where(won, rules.win, rules.loss) - rules.cost * asked
     return np.stack([returns.sum(axis=0), (asked + 1).sum(axis=0), won.sum(axis=0)])
+
+
+def adversarial_settings() -> dict[str, Any]:
+    """Give the bandit of the adversarial episode as settings of the environment."""
+    return {"mu": (MU, MU), "sigma": (SIGMA, SIGMA)}
+
+
+def adversarial_seed(settings: Mapping[str, Any], start: int = 0) -> int:
+    """Find the first seed, counting from `start`, whose first two samples mislead.
+
+    It depends on no agent: all of them can be shown the same episode.
+    """
+    env = BestArm(**{**settings, **adversarial_settings(), "horizon": 2})
+    for seed in range(start, start + TRIES):
+        first, _ = env.reset(seed=seed)
+        second, *_ = env.step(np.int64(ASK))
+        if min(first[0], second[0]) >= LARGE * SIGMA:
+            return seed
+    raise ValueError(f"seed: got {start}, expected one with a misleading episode soon after it")

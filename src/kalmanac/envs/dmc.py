@@ -1,4 +1,4 @@
-"""The DeepMind Control suite (paper, section 5.2) through a thin adapter to Gymnasium.
+"""The DeepMind Control suite (paper, section 5.3) through a thin adapter to Gymnasium.
 
 Simulation, tasks and rewards are those of dm_control and MuJoCo; the adapter flattens observations,
 brings actions to [−1, 1] and passes seeds and states on. Noise comes from wrappers.
@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from kalmanac.envs.checkpointable import check_state
 from kalmanac.envs.extras import load
-from kalmanac.envs.generators import check_state
 
 Floats = NDArray[np.float32]
 
@@ -44,7 +44,7 @@ _MODEL_FIELDS = (
 
 
 class DMC(gymnasium.Env[Floats, Floats]):
-    """One task, "domain-task", with 1000 steps that end as truncated.
+    """This environment is one task, "domain-task", of 1000 steps that end as truncated.
 
     The observation is dm_control's, flattened in its order, in float32; `info["privileged"]`
     repeats it, so that wrappers which corrupt the observation leave the truth beside it.
@@ -77,7 +77,7 @@ class DMC(gymnasium.Env[Floats, Floats]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """A new episode."""
+        """Begin a new episode."""
         super().reset(seed=seed)
         if seed is not None:
             self._random.seed(self.np_random.integers(2**32))
@@ -85,7 +85,7 @@ class DMC(gymnasium.Env[Floats, Floats]):
         return observation, {"privileged": observation.copy()}
 
     def step(self, action: Any) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
-        """One control step."""
+        """Take one control step."""
         if self._sim._reset_next_step:
             raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
         if not self._as_it_is:
@@ -97,7 +97,7 @@ class DMC(gymnasium.Env[Floats, Floats]):
         return observation, float(reward), over and discount == 0, over and discount != 0, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on, as plain data and arrays."""
+        """Return all that the future depends on, as plain data and arrays."""
         model, data = self._sim.physics.model.ptr, self._sim.physics.data.ptr
         kind = self._mujoco.mjtState.mjSTATE_INTEGRATION
         physics = np.empty(self._mujoco.mj_stateSize(model, kind))
@@ -148,7 +148,7 @@ class DMC(gymnasium.Env[Floats, Floats]):
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """Without the warnings of logger `name`."""
+    """Silence the warnings of logger `name` for a while."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -159,7 +159,7 @@ def quiet(name: str) -> Iterator[None]:
 
 
 def _layout(spec: Mapping[str, Any]) -> tuple[list[tuple[str, slice]], int]:
-    """Where each part of an observation goes in the row, and the row's length."""
+    """Find where each part of an observation goes in the row, and how long the row is."""
     slices, size = [], 0
     for name, part in spec.items():
         if len(part.shape) > 1:

@@ -1,6 +1,6 @@
-"""What an environment needs beyond the package's own dependencies, and what to say without it.
+"""Some environments need packages beyond kalmanac's own dependencies.
 
-A missing or unsuitable package is told in one line with the command that puts it right.
+Where one is missing or unsuitable, one line says so, with the command that puts it right.
 """
 
 import importlib
@@ -26,7 +26,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 def missing(extra: str) -> str | None:
-    """What keeps the environments of `extra` from running, in one line; None if nothing does."""
+    """Say in one line what keeps the environments of `extra` from running; None: nothing does."""
     for package, (lowest, beyond, why) in EXTRAS[extra].items():
         try:
             version = importlib.metadata.version(package)
@@ -41,7 +41,7 @@ def missing(extra: str) -> str | None:
 
 
 def load(extra: str, module: str) -> ModuleType:
-    """Import `module` of an optional package; MissingExtraError where that cannot work."""
+    """Import `module` of an optional package, or raise MissingExtraError."""
     trouble = missing(extra)
     if trouble is not None:
         raise MissingExtraError(trouble)

@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
 
-from kalmanac.envs.generators import check_state
-from kalmanac.envs.hiding import HiddenNumbers
-from kalmanac.envs.wrapping import ObservationAsPrivileged
+from kalmanac.envs.checkpointable import check_state
+from kalmanac.envs.sensors import HiddenNumbers
+from kalmanac.envs.wrappers import ObservationAsPrivileged
 
 
 class Task(NamedTuple):
@@ -33,14 +33,14 @@ TASKS = {
 
 
 class ClassicControl(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """One of Gymnasium's classic control tasks, without its time limit, that can be resumed."""
+    """This wrapper lets a classic control task without its time limit be resumed."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on: the mechanical state and the generator."""
+        """Return all that the future depends on: the mechanical state and the generator."""
         inside: Any = self.unwrapped
         return {
             "state": None if inside.state is None else np.array(inside.state),
@@ -59,7 +59,7 @@ class ClassicControl(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
 
 
 def novel(task: str = "Pendulum", *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """One of TASKS; `info["privileged"]` tells positions and velocities."""
+    """Make one of TASKS, whose `info["privileged"]` tells positions and velocities."""
     if task not in TASKS:
         raise ValueError(f"task: got {task!r}, expected one of {', '.join(TASKS)}")
     known = TASKS[task]

@@ -1,4 +1,4 @@
-"""Twelve tasks of POPGym (paper, section 5.3) through a thin adapter.
+"""Twelve tasks of POPGym (paper, section 5.4) through a thin adapter.
 
 Tasks and rewards are those of popgym 1.0.6, whose numbers the paper reports. The adapter one-hot
 encodes what is discrete, counts the actions of a grid through, brings continuous ones to [−1, 1]
@@ -6,21 +6,16 @@ and tells the hidden state.
 """
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from enum import Enum
-from functools import cache
-from types import MethodType
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from kalmanac.envs.checkpointable import check_names, generator
 from kalmanac.envs.extras import load
-from kalmanac.envs.generators import check_names, generator
-from kalmanac.envs.one_hot import Row, Rows, one_hot
 
 Floats = NDArray[np.float32]
 
@@ -39,18 +34,16 @@ HORIZONS = {
     "RepeatPreviousEasy": 51,
     "RepeatPreviousMedium": 103,
 }
-_MOST_REWARDS = 64  # whose float32 is remembered; most tasks pay two or three numbers
 NOISE = {"NoisyPositionOnlyCartPoleHard": 0.3, "NoisyPositionOnlyPendulumHard": 0.3}
 
 
 class POPGym(gymnasium.Env[Floats, Any]):
-    """One task by popgym's name for it, such as "RepeatPreviousEasy".
+    """This environment is one task by popgym's name for it, such as "RepeatPreviousEasy".
 
     Discrete and multi-discrete observations are one-hot, one group after another; a multi-discrete
     action is one number, counted row by row; rewards are float32. With `truth`,
     `info["privileged"]` is popgym's own `get_state()`, encoded in the same way; leaving it out
-    saves its time. Every observation is the caller's own; without `copy`, the same few one-hot rows
-    are handed out again and again, read-only, for those who copy them anyway, as all vectors do.
+    saves its time.
     """
 
     # A task's number of steps is part of it: popgym calls the end of some of them truncation.
@@ -58,65 +51,46 @@ class POPGym(gymnasium.Env[Floats, Any]):
         "render_modes": [], "bootstrap_truncated": False
     }  # fmt: skip
 
-    def __init__(
-        self, task: str = "RepeatPreviousEasy", truth: bool = True, copy: bool = True
-    ) -> None:
+    def __init__(self, task: str = "RepeatPreviousEasy", truth: bool = True) -> None:
         tasks = load("popgym", "popgym.envs")
         kind = getattr(tasks, task, None)
         if not isinstance(kind, type) or not issubclass(kind, gymnasium.Env):
             raise ValueError(
                 f"task: got {task!r}, expected a task of popgym such as 'RepeatPreviousEasy'"
             )
-        self._task: Any = _quick(getattr(tasks, task))()
-        self.observation_space, self._rows = one_hot(self._task.observation_space, copy)
-        self.privileged_space: Row | None = None
-        self._truth: Rows | None = None
+        self._task: Any = getattr(tasks, task)()
+        self.observation_space, self._row = one_hot(self._task.observation_space)
+        self.privileged_space: spaces.Box | None = None
         if truth:
-            self.privileged_space, self._truth = one_hot(self._task.state_space, copy)
-            self.step = self._telling_step  # type: ignore[method-assign]
+            self.privileged_space, self._state_row = one_hot(self._task.state_space)
         self.action_space, self.own_action = _actions(self._task.action_space)
-        self._rewards: dict[float, np.float32] = {}
-        # What steps go to; a step is too short for asking whether an episode is running.
-        self._playing = self._task
-        if self.own_action is not None:
-            self._playing = _Translated(self._task, self.own_action)
-        self._game: Any = _NoEpisode()
+        self._running = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """A new episode."""
-        if seed is not None:
-            super().reset(seed=seed)
-        observation, told = self._task.reset(seed=seed)
-        told.clear()  # none of it is handed on, and the bandits copy theirs at every step
-        self._game = self._playing
-        return self._rows[observation], self._info()
+        """Begin a new episode."""
+        super().reset(seed=seed)
+        observation, _ = self._task.reset(seed=seed)
+        self._running = True
+        return self._row(observation), self._info()
 
     def step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
-        """One action."""
-        observation, reward, terminated, truncated, info = self._game.step(action)
-        if terminated or truncated:
-            self._game = _NoEpisode()
-        try:
-            reward = self._rewards[reward]
-        except KeyError:
-            reward = self._rounded(reward)
-        # popgym makes an info for every step; what it tells in one is no business of the agent
-        return self._rows[observation], reward, terminated, truncated, {} if info else info
-
-    def _telling_step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
-        """One action; the state is told."""
-        row, reward, terminated, truncated, _ = POPGym.step(self, action)
-        return row, reward, terminated, truncated, self._info()
+        """Take one action."""
+        if not self._running:
+            raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
+        if self.own_action is not None:
+            action = self.own_action(action)
+        # What popgym tells in an info of its own is no business of the agent.
+        observation, reward, terminated, truncated, _ = self._task.step(action)
+        self._running = not (terminated or truncated)
+        info = self._info()
+        return self._row(observation), np.float32(reward), terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on, as plain data and arrays."""
-        return {
-            "task": _changing(self._task),
-            "running": self._game is self._playing,
-            "generator": self._task.np_random.bit_generator.state,
-        }
+        """Return all that the future depends on, as plain data and arrays."""
+        random = self._task.np_random.bit_generator.state  # asked first: it may only now be made
+        return {"task": _changing(self._task), "running": self._running, "generator": random}
 
     def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where `get_checkpoint_state` was called."""
@@ -126,86 +100,76 @@ class POPGym(gymnasium.Env[Floats, Any]):
         check_names(state["task"], now["task"], "state['task']")
         for name, value in state["task"].items():
             _restore(self._task, name, value)
-        self._game = self._playing if state["running"] else _NoEpisode()
+        self._running = bool(state["running"])
         self._task.np_random = generator(state["generator"])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "POPGym":
-        for rows in (self._rows, self._truth):  # a copy of a read-only row could be written
-            memo[id(rows)] = rows
-        copied = memo[id(self)] = POPGym.__new__(type(self))
-        vars(copied).update(deepcopy(vars(self), memo))
-        return copied
-
     def _info(self) -> dict[str, Any]:
-        if self._truth is None:
+        if self.privileged_space is None:
             return {}
-        return {"privileged": self._truth[self._task.get_state()]}
-
-    def _rounded(self, reward: float) -> np.float32:
-        rounded = np.float32(reward)
-        if len(self._rewards) < _MOST_REWARDS:
-            self._rewards[reward] = rounded
-        return rounded
+        return {"privileged": self._state_row(self._task.get_state())}
 
 
-@final
-class _Translated:
-    """A task whose actions are translated on their way."""
+def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callable[[Any], Floats]]:
+    """Return a flat Box for the values of `space`, and a function from a value to a new row.
 
-    def __init__(self, task: Any, own_action: Callable[[Any], Any]) -> None:
-        self._task, self._own_action = task, own_action
-
-    def step(self, action: Any) -> Any:
-        return self._task.step(self._own_action(action))
-
-
-@final
-class _NoEpisode:
-    """What steps go to before an episode, and after it."""
-
-    def step(self, action: Any) -> Any:
-        raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
-
-
-@cache  # one class for all copies of a task: Python's caches of attributes go by class
-def _quick(kind: type[Any]) -> type[Any]:
-    """The same task, whose `np_random` is a place in memory, and whose cards are dealt quickly.
-
-    Gymnasium's is a property that asks at every draw whether there is a generator. Here there
-    always is one, and `np_random` is another name for where Gymnasium keeps it.
+    Groups stand in the order of the space: a discrete number is one-hot, the numbers of a Box stay
+    as they are.
     """
-    # Those of another task: Python finds attributes slowly in objects once they have shown `vars`.
-    decks = [name for name, value in vars(kind()).items() if hasattr(value, "hands")]
+    leaves = space.spaces if isinstance(space, spaces.Tuple) else (space,)
+    low, high, end = [], [], 0
+    places: list[slice | NDArray[np.int64]] = []  # of a Box its slice, else the groups' beginnings
+    for leaf in leaves:
+        if isinstance(leaf, spaces.Box):
+            low.append(leaf.low.ravel())
+            high.append(leaf.high.ravel())
+            places.append(slice(end, end + low[-1].size))
+        else:
+            counts = _counts(leaf)
+            low.append(np.zeros(sum(counts)))
+            high.append(np.ones(sum(counts)))
+            places.append(end + np.cumsum([0, *counts[:-1]]).reshape(leaf.shape))
+        end += low[-1].size
+    largest = np.finfo(np.float32).max  # finite, because Gymnasium's checker asks for it
+    least, most = (np.concatenate(side).clip(-largest, largest) for side in (low, high))
+    box = spaces.Box(least.astype(np.float32), most.astype(np.float32), dtype=np.float32)
 
-    @final
-    class Quick(kind):  # type: ignore[misc]
-        __slots__ = ("_np_random",)
+    def choice(value: int) -> Floats:
+        row = np.zeros(end, np.float32)
+        row[value] = 1.0
+        return row
 
-        def __init__(self) -> None:
-            self._np_random, self._np_random_seed = seeding.np_random()  # type: ignore[misc]
-            super().__init__()
-            for name in decks:
-                deck = getattr(self, name)
-                deck.deal = MethodType(_deal, deck)
+    def numbers(value: NDArray[Any]) -> Floats:
+        return np.array(value, np.float32).reshape(end)
 
-    Quick.np_random = Quick.__dict__["_np_random"]
-    return Quick
+    def groups(values: Any) -> Floats:
+        row = np.zeros(end, np.float32)
+        for place, value in zip(places, values, strict=True):
+            if isinstance(place, slice):
+                row[place] = value.ravel()
+            else:
+                row[place + value] = 1.0
+        return row
+
+    if isinstance(space, spaces.Tuple):
+        return box, groups
+    if isinstance(space, spaces.Discrete):
+        return box, choice
+    return box, numbers if isinstance(space, spaces.Box) else lambda value: groups((value,))
 
 
-def _deal(deck: Any, player: str, num_cards: int = 1) -> None:
-    """What popgym's `Deck.deal` does; one card, the usual case, without slices of arrays."""
-    left = deck.deck_len - num_cards
-    if num_cards == 1 and left >= 0:
-        deck.hands[player].append(deck.idx.item(left))
-        deck.deck_len = left
-    else:
-        type(deck).deal(deck, player, num_cards)
+def _counts(leaf: gymnasium.Space[Any]) -> list[int]:
+    """Count the values that each number of a discrete space can have."""
+    if isinstance(leaf, spaces.Discrete) and leaf.start == 0:
+        return [int(leaf.n)]
+    if isinstance(leaf, spaces.MultiDiscrete) and not leaf.start.any():
+        return [int(n) for n in leaf.nvec.ravel()]
+    raise TypeError(f"space: got {leaf}, expected Box, Discrete or MultiDiscrete from 0 on")
 
 
 def _actions(
     space: gymnasium.Space[Any],
 ) -> tuple[gymnasium.Space[Any], Callable[[Any], Any] | None]:
-    """The adapter's action space, and how its actions become the task's; None: as they are."""
+    """Return the adapter's action space, and what turns its actions into the task's, if need be."""
     if isinstance(space, spaces.MultiDiscrete):
         grid = tuple(int(n) for n in space.nvec)
         return spaces.Discrete(int(np.prod(grid))), lambda action: np.unravel_index(action, grid)
@@ -215,7 +179,7 @@ def _actions(
 
 
 def _changing(task: Any) -> dict[str, Any]:
-    """A task's numbers, arrays and decks of cards; the rest stays as it was constructed."""
+    """Collect a task's numbers, arrays and decks; the rest stays as it was constructed."""
     found: dict[str, Any] = {}
     for name, value in vars(task).items():
         if hasattr(value, "hands"):

@@ -18,7 +18,7 @@ REACH = 4.0  # standard deviations: how far an estimate can go
 
 
 class Track(gymnasium.Env[Floats, Floats]):
-    """A reading of the target, (1,); the action is an estimate of where it is, (1,).
+    """The observation is a reading of the target, (1,); the action estimates where it is, (1,).
 
     `info["privileged"]` tells x_t itself. An episode is cut after `horizon` steps.
 
@@ -48,7 +48,7 @@ class Track(gymnasium.Env[Floats, Floats]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """A target somewhere, and its first reading."""
+        """Put a target somewhere and read it for the first time."""
         super().reset(seed=seed)
         self._target, self._time = self.np_random.standard_normal(), 0
         return self._reading(), self._info()
@@ -67,13 +67,13 @@ class Track(gymnasium.Env[Floats, Floats]):
         return self._reading(), reward, False, self._time >= self.horizon, self._info()
 
     def best_return(self) -> float:
-        """What the best policy earns on average: minus the variances of the exact filter."""
+        """Compute what the best policy earns on average: minus the exact filter's variances."""
         whole = np.ones(self.horizon, np.bool_)
         _, variance = exact_filter(np.zeros(self.horizon), whole, self.decay, self.noise)
         return -float(variance.sum())
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that the future depends on, as plain data."""
+        """Return all that the future depends on, as plain data."""
         return {
             "target": self._target, "time": self._time,
             "generator": self.np_random.bit_generator.state,
@@ -95,7 +95,7 @@ class Track(gymnasium.Env[Floats, Floats]):
 def exact_filter(
     reading: NDArray[Any], observed: NDArray[np.bool_], decay: float = 0.95, noise: float = 0.3
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and variance of the target after each of the readings (…, T): the best that can be.
+    """Infer the target's mean and variance after each of the readings (…, T), as well as can be.
 
     Where `observed` is False the reading is missing, whatever stands there, and the filter only
     predicts.
@@ -116,7 +116,7 @@ def filter_error(
     decay: float = 0.95, noise: float = 0.3, horizon: int = 64, missing: float = 0.0, *,
     told: bool = True, episodes: int = 2000, seed: int = 0,
 ) -> float:  # fmt: skip
-    """The mean squared error of the best estimate with `told`, of the best linear one without.
+    """Simulate the mean squared error of the best estimate; without `told`, of the best linear one.
 
     With `told`, a Kalman filter leaves out the share `missing` of readings. Without, they are
     zeros like any other reading, and the estimate is the best weighted sum of all readings so far,

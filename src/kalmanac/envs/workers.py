@@ -1,4 +1,4 @@
-"""Environments in worker processes: one each, stepped side by side, observations in shared memory.
+"""Environments run in worker processes, one each; observations come through shared memory.
 
 The processes are those of Gymnasium's `AsyncVectorEnv`. Each environment is seeded as it would be
 in this process, so that results do not depend on where it runs. What goes wrong in a process is
@@ -7,9 +7,13 @@ said once, with the environment's number and its seed, and ends all of them.
 
 import inspect
 import multiprocessing
+import re
 import signal
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,21 +21,23 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
-from kalmanac.envs.generators import check_names
-from kalmanac.envs.raised import words_of_a_process
-from kalmanac.envs.resuming import Leavable
-from kalmanac.envs.spaces import privileged_space
+from kalmanac.envs.checkpointable import check_names
+from kalmanac.envs.codecs import privileged_space
+from kalmanac.envs.wrappers import Checkpointable
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
 TIMEOUT = 120.0  # seconds; a beginning episode may take its time on a busy machine
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), _OURS})
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')  # in a traceback's text
 
 
 class WorkerError(RuntimeError):
-    """An environment's process died, hung, or raised; all processes have been ended."""
+    """An environment's process has died, hung or raised, and all processes have been ended."""
 
 
 class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
-    """`len(makers)` environments, each in a process of its own; at most `at_once` step together.
+    """Each environment has a process of its own; at most `at_once` of them step together.
 
     Args:
         makers: functions that make one environment each; they travel by cloudpickle.
@@ -72,7 +78,7 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-        """Reset all; environment i with seed + i."""
+        """Reset all, environment i with seed + i."""
         if isinstance(seed, int):
             seed = [seed + i for i in range(self.num_envs)]
         if seed is not None:
@@ -83,11 +89,11 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         )
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all side by side."""
+        """Step all at once."""
         return self._together(lambda: self._async.step_async(actions), self._async.step_wait)
 
     def get_checkpoint_state(self) -> dict[str, Any] | None:
-        """The states of all, as those of copies in this process; None where one is not told."""
+        """Return the states of all, as of copies in this process; None where one is not told."""
         states = self._together(
             lambda: self._async.call_async("checkpoint_state"), self._async.call_wait
         )
@@ -116,7 +122,7 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
             self._stop()
 
     def _first_question(self, env: AsyncVectorEnv) -> None:
-        """Any; an environment that answers has been made."""
+        """Ask for anything: a reply proves that the environment was built."""
         self._async = env
         self._traces = _Traces(env.error_queue)
         env.error_queue = self._traces  # type: ignore[assignment]
@@ -129,7 +135,7 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
     def _together(
         self, send: Callable[[], Any], wait: Callable[[float], Any], when: str = ""
     ) -> Any:
-        """Ask all, wait for all; or one WorkerError about those who failed."""
+        """Ask all and wait for all, or raise one WorkerError about those that failed."""
         try:
             send()
             return wait(self.timeout)
@@ -173,20 +179,20 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class _Traces:
-    """The queue that processes put their errors into; keeps the last one's traceback."""
+    """This is the queue that processes put their errors into; it keeps the last traceback."""
 
     def __init__(self, queue: Any) -> None:
         self.queue, self.last = queue, ""
 
     def get(self) -> tuple[int, type[Exception], Any, str]:
-        """The next error."""
+        """Return the next error."""
         found = self.queue.get()
         self.last = str(found[3])
         return found
 
 
 class _Introduced(AsyncVectorEnv):
-    """Shown to its owner as soon as its processes have been started.
+    """This vector is shown to its owner as soon as its processes have been started.
 
     Gymnasium's first question would wait for ever for one that does not come to be. What the
     processes share lives until this constructor ends: they must have been made by then.
@@ -202,7 +208,7 @@ class _Introduced(AsyncVectorEnv):
 
 
 class _InWorker:
-    """Makes an environment where it will run, ready to be told a state of its own."""
+    """This makes an environment where it will run, such that its state can be read and set."""
 
     def __init__(self, make: MakeOne) -> None:
         self.make = make
@@ -213,4 +219,26 @@ class _InWorker:
             # trains: it leaves a checkpoint, and needs the environments' states for it.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return Leavable(self.make())
+        return Checkpointable(self.make())
+
+
+def words(error: BaseException) -> str:
+    """Say in one line what was raised: its kind and message, the file and the line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return _words(error, [(frame.filename, frame.lineno or 0) for frame in frames])
+
+
+def words_of_a_process(error: BaseException, trace: str) -> str:
+    """Say the same of an error that came from another process, with its traceback as text."""
+    return _words(error, [(file, int(line)) for file, line in _PLACE.findall(trace)])
+
+
+def _words(error: BaseException, places: Sequence[tuple[str, int]]) -> str:
+    told = " ".join(str(error).split())
+    told = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    # the environment's own line, not that of a library which it called
+    own = [place for place in places if not place[0].startswith((*_LIBRARIES, "<"))]
+    if not places:
+        return told
+    file, line = (own or places)[-1]
+    return f"{told} ({file}, line {line})"

@@ -41,7 +41,7 @@ class Afterwards(ABC):
 
 @dataclass(frozen=True)
 class GridOfBandits(Afterwards):
-    """Win rate and length over `points` × `points` pairs of μ and σ (paper, figure 4).
+    """Win rate and length over `points` × `points` pairs of μ and σ (paper, figure 5).
 
     Best Arm's μ goes over the training's interval, its σ from zero on beyond it.
     """
@@ -83,7 +83,7 @@ class GridOfBandits(Afterwards):
 
 @dataclass(frozen=True)
 class ExampleEpisodes(Afterwards):
-    """One episode in each of a few bandits (μ, σ); the paper's figure 2 has these two."""
+    """One episode in each of a few bandits (μ, σ); the paper's figure 3 has these two."""
 
     bandits: tuple[tuple[float, float], ...] = ((0.5, 0.5), (0.5, 1.0))
 

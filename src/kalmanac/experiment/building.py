@@ -10,12 +10,10 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac.agent import AgentSettings
-from kalmanac.envs.best_arm_rules import Rules
-from kalmanac.envs.best_arm_vector import BestArmVector
-from kalmanac.envs.corruption import Corruption
-from kalmanac.envs.raised import words
-from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
-from kalmanac.envs.workers import TIMEOUT
+from kalmanac.envs.best_arm import BestArmVector, Rules
+from kalmanac.envs.registry import EnvironmentSpec, environment, make_vector, worker_count
+from kalmanac.envs.sensors import Corruption
+from kalmanac.envs.workers import TIMEOUT, words
 from kalmanac.expect import expect_known
 from kalmanac.experiment.description import Experiment
 from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
@@ -62,7 +60,7 @@ def check_device(device: str) -> None:
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
     """ValueError unless the environments can run in so many processes."""
     corruption = Corruption(**experiment.part(Corruption))
-    side_by_side(check_environment(experiment), experiment.num_envs, workers, corruption)
+    worker_count(check_environment(experiment), experiment.num_envs, workers, corruption)
 
 
 def training_environment(

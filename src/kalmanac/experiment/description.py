@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kalmanac.agent.settings import ActorObjective, AgentSettings
+from kalmanac.agent_names import ORACLE, agent_of, agent_settings
 from kalmanac.encoders import ENCODERS, encoder_settings
-from kalmanac.envs.corruption import Corruption
+from kalmanac.envs.sensors import Corruption
 from kalmanac.expect import expect_known, expect_mapping, spell
 from kalmanac.older_runs import EARLIER
 from kalmanac.sac.settings import Drawing, TrainingSettings
 
 # name → fields; every encoder is an agent too
-AGENTS: dict[str, dict[str, Any]] = {
-    "oracle": {"encoder": "memoryless", "privileged": True},
-    **{name: {"encoder": name, "privileged": False} for name in ENCODERS},
-}
+AGENTS = {name: agent_settings(name) for name in (ORACLE, *ENCODERS)}
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Experiment:
     """Widths of the critic's hidden layers."""
     learning_rate: float = 3e-4
     """Adam's, for all networks."""
-    adam_betas: tuple[float, ...] = (0.9, 0.99)
+    adam_betas: tuple[float, ...] = (0.9, 0.999)
     """How long Adam remembers gradients and their squares."""
     gamma: float = 0.99
     """Discount factor."""
@@ -177,9 +175,7 @@ class Experiment:
     @property
     def agent(self) -> str:
         """The agent's name in tables and figures."""
-        if self.encoder == "memoryless" and self.privileged:
-            return "oracle"
-        return f"{self.encoder}, privileged" if self.privileged else self.encoder
+        return agent_of(self.encoder, self.privileged)
 
     @property
     def hash(self) -> str:

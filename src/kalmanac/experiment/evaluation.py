@@ -8,7 +8,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from kalmanac.envs.best_arm_rules import ASK
+from kalmanac.envs.best_arm import ASK
 from kalmanac.experiment.building import evaluation_rules
 from kalmanac.experiment.description import Experiment
 from kalmanac.rollout import (

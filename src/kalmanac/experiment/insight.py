@@ -13,7 +13,7 @@ from kalmanac.agent.heads import SquashedGaussian
 from kalmanac.encoders import KalmanEncoder
 from kalmanac.encoders.kalman import KalmanLayer
 from kalmanac.encoders.kalman_block import KalmanBlock
-from kalmanac.envs.spaces import action_codec
+from kalmanac.envs.codecs import action_codec
 from kalmanac.experiment.latent_map import has_latent_map, latent_map
 from kalmanac.sac import PolicyState, RecurrentSAC
 

@@ -14,7 +14,7 @@ from kalmanac.envs import (
     make_vector,
     posterior,
 )
-from kalmanac.envs.adversarial import adversarial_seed, adversarial_settings
+from kalmanac.envs.bayes import adversarial_seed, adversarial_settings
 from kalmanac.episode_file import About, PlayedEpisode, write_episode
 from kalmanac.expect import expect_known
 from kalmanac.experiment.building import check_environment

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from kalmanac.envs.origin import foreign_code
+from kalmanac.envs.registry import foreign_code
 from kalmanac.expect import expect_mapping
 from kalmanac.experiment.description import Experiment
 from kalmanac.run_folder import sign_experiment

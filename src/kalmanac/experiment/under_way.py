@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple
 from gymnasium.vector import VectorEnv
 
 from kalmanac.checkpoint import Checkpoint
-from kalmanac.envs.raised import words
-from kalmanac.envs.workers import TIMEOUT
+from kalmanac.envs.workers import TIMEOUT, words
 from kalmanac.experiment.building import make_model, training_environment
 from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import EvaluationStoppedError

@@ -1,4 +1,4 @@
-"""The paper's figures of Best Arm Identification (section 5.1, appendix on its curves)."""
+"""The paper's figures of Best Arm Identification (section 5.2, appendix D)."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from kalmanac.envs.bayes import Ceiling, bayes_threshold
-from kalmanac.envs.best_arm_rules import Rules
-from kalmanac.envs.table import ENVS
+from kalmanac.envs.best_arm import Rules
+from kalmanac.envs.registry import ENVS
 from kalmanac.heatmap_file import Heatmap, read_heatmap
 from kalmanac.printable import one_line
 from kalmanac.report.curves_figure import Panel, draw_curves
@@ -40,7 +40,7 @@ def mine(groups: Sequence[Group]) -> list[Group]:
 
 
 def returns_and_lengths(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """Last evaluations against the cost of asking, in and out of distribution (figure 3)."""
+    """Last evaluations against the cost of asking, in and out of distribution (figure 4)."""
     for setting in settings_of(mine(groups), "cost"):
         costs = sorted({group.condition("cost") for group in setting.groups})
         shown = []
@@ -101,7 +101,7 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
 
 
 def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
-    """Win rate and length over a grid of bandits at cost 0 (figure 4)."""
+    """Win rate and length over a grid of bandits at cost 0 (figure 5)."""
     for setting in settings_of(mine(groups)):
         left: dict[str, dict[str, Heatmap]] = {}
         for group in setting.groups:

@@ -1,4 +1,4 @@
-"""The paper's figures of noisy DeepMind Control (section 5.2, appendices on design and noise)."""
+"""The paper's figures of noisy DeepMind Control (section 5.3, appendices E to H)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from kalmanac.report.statistics import mean_and_error
 NOISE_TASKS = tuple(DMC_NOISE)[:6]
 LEVELS = ("noise", "action_noise")
 SCORE = "return / Oracle's"
-# Appendix on design: what a Kalman layer may have in addition, and how each arm is drawn.
+# Appendix E: what a Kalman layer may have in addition, and how each arm is drawn.
 DESIGN = {
     (False, False): ("vSSM+KF", Look("#0173B2")),
     (True, False): ("+ time-varying process noise", Look("#DE8F05", "--", "s")),
@@ -43,7 +43,7 @@ def mine(groups: Sequence[Group], *, action_noise: bool = False) -> list[Group]:
 
 
 def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """Interquartile mean and performance profile over the noisy tasks (figure 6)."""
+    """Interquartile mean and performance profile over the noisy tasks (figure 7)."""
     for setting in _main(groups):
         scales = oracle_scale(setting.groups)
         if chosen := aggregate(setting.groups, scales):
@@ -55,7 +55,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
 
 
 def noise_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """Last returns against the level of noise (figure 7)."""
+    """Last returns against the level of noise (figure 8)."""
     for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
         scales = oracle_scale(setting.groups)
         setting = setting._replace(groups=_at_several_levels(setting.groups))
@@ -159,7 +159,7 @@ def noise_level(group: Group) -> float:
 
 
 def arm(group: Group) -> tuple[bool, bool]:
-    """Which additions of the appendix on design a Kalman encoder has."""
+    """Which additions of appendix E a Kalman encoder has."""
     settings = group.encoder_settings
     return bool(settings.get("input_process_noise")), bool(settings.get("variance_feature"))
 

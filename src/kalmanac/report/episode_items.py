@@ -22,7 +22,7 @@ FIRST = "vssm+kf"  # of several agents that played the same bandit
 
 
 def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
-    """Two episodes, those whose bandits are nearest to the paper's (figure 2)."""
+    """Two episodes, those whose bandits are nearest to the paper's (figure 3)."""
     by_label: dict[str, list[PlayedEpisode]] = {}
     for episode in read_episodes(groups, notices):
         if episode.posterior_mean is not None and episode.about.title != ADVERSARIAL:
@@ -44,7 +44,7 @@ def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
 
 
 def latent_rollouts(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
-    """Ways through a latent space of two channels, over the policy's decisions (figure 5)."""
+    """Ways through a latent space of two channels, over the policy's decisions (figure 6)."""
     by_label: dict[str, dict[str, PlayedEpisode]] = {}
     for episode in read_episodes(groups, notices):
         if episode.latent is not None:

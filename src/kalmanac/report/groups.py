@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kalmanac.agent_names import agent_of
 from kalmanac.json_file import expect_number
 from kalmanac.older_runs import NEUTRAL
 from kalmanac.printable import one_line
@@ -50,6 +51,8 @@ NAMED = (
     "env", "env_settings", "encoder", "encoder_settings", "privileged", "label", "seed",
     *NEUTRAL,
 )  # fmt: skip
+# Of encoders: a run of the paper's tasks with another value is a variant of the agent.
+PAPERS: Mapping[str, Mapping[str, Any]] = {"transformer": {"dropout": 0.1}}
 UNSAID = "not said"  # by a run of another version
 ALWAYS: Mapping[str, Mapping[str, float]] = {  # numbers that a family's figures go by
     BEST_ARM: {"cost": 0.0},
@@ -165,9 +168,7 @@ def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, 
 
 def _agent(experiment: Mapping[str, Any]) -> str:
     encoder = one_line(experiment["encoder"], WORDS)
-    if not experiment.get("privileged", False):
-        return encoder
-    return "oracle" if encoder == "memoryless" else f"{encoder}, privileged"
+    return agent_of(encoder, experiment.get("privileged", False))
 
 
 def _told_settings(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:
@@ -198,11 +199,14 @@ def _variants(
     experiment = runs[0].experiment
     family, task = family_and_task(experiment)
     agent = _agent(experiment)
+    papers = PAPERS.get(agent, {}) if family != OTHER else {}
+    settings = experiment["encoder_settings"]
     own = {
         name: value
-        for name, value in experiment["encoder_settings"].items()
-        if name in told[family, agent]
+        for name, value in settings.items()
+        if (value != papers[name] if name in papers else name in told[family, agent])
     }
+    unlike = {name: value for name, value in own.items() if name in papers}
     groups = []
     for key in (usual, *others):
         base, mine = json.loads(usual), json.loads(key)
@@ -222,11 +226,12 @@ def _variants(
                 runs=tuple(sorted(split[key], key=lambda run: run.seed)),
             )
         )
-        if other:
+        if other or unlike:
+            usual_ones = f"the usual {_runs(split[usual])}" if other else "the paper's"
             notices.append(
                 f"{groups[-1].task_title}: {_runs(split[key])} of {agent_name(agent)} with "
-                f"{_all_said(other)} kept apart from the usual "
-                f"{_runs(split[usual])}: on the page and in the tables, not in the paper's figures"
+                f"{_all_said({**unlike, **other})} kept apart from {usual_ones}: on the page and "
+                "in the tables, not in the paper's figures"
             )
     return groups
 

@@ -1,4 +1,4 @@
-"""Best Arm over a grid of bandits: win rate and length for each agent (paper, figure 4)."""
+"""Best Arm over a grid of bandits: win rate and length for each agent (paper, figure 5)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The paper's figures of POPGym (section 5.3, the ablation of size, appendices)."""
+"""The paper's figures of POPGym (sections 5.4 and 5.5, appendices I to K)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,7 +33,7 @@ def mine(groups: Sequence[Group]) -> list[Group]:
 
 
 def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """Interquartile mean of MMER and performance profile (figure 8), in both normalisations."""
+    """Interquartile mean of MMER and performance profile (figure 9), in both normalisations."""
     kinds = (
         (True, "", "Scores are shifted from [−1, 1] to [0, 1], then divided"),
         (False, "-plain", "Scores are divided as they are"),
@@ -102,7 +102,7 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
 
 
 def size_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """MMER against latent size N and layers L, shifted to [0, 1] (figure 9)."""
+    """MMER against latent size N and layers L, shifted to [0, 1] (figure 10)."""
     for setting in settings_of(_sized(groups)):
         shown = []
         for task in _tasks(setting.groups):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kalmanac.json_file import expect_whole
-from kalmanac.older_runs import EARLIER
+from kalmanac.older_runs import as_it_was
 from kalmanac.printable import LONGEST_PATH, one_line
 from kalmanac.run_reader import (
     EXPERIMENT,
@@ -202,7 +202,7 @@ def _versions(runs: list[Run]) -> list[str]:
 
 def _same_settings(runs: list[Run], notices: list[str]) -> list[Run]:
     """Say what older runs leave unsaid, where it is known; name what stays unsaid."""
-    filled = [{**EARLIER, **run.experiment} for run in runs]
+    filled = [as_it_was(run.experiment) for run in runs]
     for env in dict.fromkeys(data["env"] for data in filled):
         here = [data for data in filled if data["env"] == env]
         unsaid: dict[int, list[str]] = {}

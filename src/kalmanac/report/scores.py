@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kalmanac.agent_names import ORACLE
 from kalmanac.report.groups import Group
 from kalmanac.report.published import BEST, popgym_table
 from kalmanac.report.runs import Run
@@ -83,7 +84,7 @@ def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
     """
     means: dict[str, list[float]] = {}
     for group in groups:
-        if group.agent == "oracle" and group.main:
+        if group.agent == ORACLE and group.main:
             means.setdefault(group.task, []).extend(last(group))
     scales = {task: float(np.mean(found)) for task, found in means.items() if found}
     return {task: _divide(scale) for task, scale in scales.items() if scale >= LEAST}

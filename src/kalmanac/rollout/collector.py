@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.spaces import ActionCodec, ObservationCodec
+from kalmanac.envs.codecs import ActionCodec, ObservationCodec
 from kalmanac.replay import Replay
 from kalmanac.rollout.failure import environment_judged
 from kalmanac.rollout.senses import Senses, Sight

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.spaces import action_codec, observation_codec
+from kalmanac.envs.codecs import action_codec, observation_codec
 from kalmanac.rollout.failure import EnvironmentFailedError
 from kalmanac.rollout.senses import BadReadingError, Senses
 from kalmanac.rollout.vectors import (

@@ -7,8 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from kalmanac.envs.raised import words
-from kalmanac.envs.workers import WorkerError
+from kalmanac.envs.workers import WorkerError, words
 
 
 class EnvironmentFailedError(RuntimeError):

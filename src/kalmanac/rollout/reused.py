@@ -40,7 +40,8 @@ class LastObservations:
             warnings.warn(
                 f"env: got the next episode's first observation in place of the last one at each "
                 f"of {self._alike} ends. An environment that fills one array again and again must "
-                "return copies; in an AsyncVectorEnv, kalmanac.envs.Leavable around it does so",
+                "return copies; in an AsyncVectorEnv, kalmanac.envs.Checkpointable around it does "
+                "so",
                 stacklevel=2,
             )
 

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.spaces import ActionCodec, ObservationCodec
+from kalmanac.envs.codecs import ActionCodec, ObservationCodec
 
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.int64]

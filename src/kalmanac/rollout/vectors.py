@@ -19,8 +19,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs.copies import CopiesHandedOut
-from kalmanac.envs.resuming import environment_state, restore_environment
+from kalmanac.envs.checkpointable import environment_state, restore_environment
+from kalmanac.envs.wrappers import CopiesHandedOut
 from kalmanac.rollout.failure import environment_at_work
 from kalmanac.rollout.reused import LastObservations
 

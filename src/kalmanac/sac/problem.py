@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from kalmanac.envs.spaces import action_codec, observation_codec, privileged_space
+from kalmanac.envs.codecs import action_codec, observation_codec, privileged_space
 from kalmanac.replay import Sizes
 from kalmanac.rollout import Senses, Sight, Tells, tells
 from kalmanac.sac.space_json import space_from_json, space_to_json

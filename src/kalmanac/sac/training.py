@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kalmanac.agent import Metrics
 from kalmanac.agent.capture import Captured, Work
 from kalmanac.agent.snapshot import load_generator
-from kalmanac.envs.spaces import ActionCodec, ObservationCodec
+from kalmanac.envs.codecs import ActionCodec, ObservationCodec
 from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
 from kalmanac.sac.acting import Asked, Policy, PolicyState

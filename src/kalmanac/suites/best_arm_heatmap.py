@@ -1,4 +1,4 @@
-"""The heat maps (paper, figure 4): how agents do in every bandit of a grid, where asking is free.
+"""The heat maps (paper, figure 5): how agents do in every bandit of a grid, where asking is free.
 
 The runs are those of `best-arm` with cost 0. What is added is an evaluation after their training.
 """

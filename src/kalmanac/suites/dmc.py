@@ -1,16 +1,20 @@
-"""Noisy DeepMind Control (paper, section 5.2, Table 1): agents × nine tasks × seeds."""
+"""Noisy DeepMind Control (paper, section 5.3, Table 1): agents × nine tasks × seeds."""
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from kalmanac.envs.dmc import NOISE
 from kalmanac.experiment.description import Experiment
-from kalmanac.suites.suite import Preset, Suite
+from kalmanac.suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
 
 AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", "oracle")
 TASKS = tuple(task for task in NOISE if task != "quadruped-walk")
 SEEDS = range(5)
-NORMALISED = ("vssm", "vssm+kf", "vssm+kf-u")  # those with an RMSNorm at the end (Table 1)
+ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
+    **{agent: {"norm": True} for agent in ("vssm", "vssm+kf", "vssm+kf-u")},  # Table 1: an RMSNorm
+    "transformer": {"dropout": TRANSFORMER_DROPOUT},
+}
 
 
 def paper(agent: str = "vssm+kf", *, task: str = "cheetah-run", seed: int = 0) -> Experiment:
@@ -28,7 +32,7 @@ def paper(agent: str = "vssm+kf", *, task: str = "cheetah-run", seed: int = 0) -
         update_to_data=1.0,
         eval_episodes=16,
     )
-    settings = {"norm": True} if agent in NORMALISED else {}
+    settings = ENCODER_SETTINGS.get(agent, {})
     return shared.changed({"encoder": agent, "encoder_settings": settings})
 
 

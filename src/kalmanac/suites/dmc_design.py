@@ -1,8 +1,9 @@
-"""The design ablation (paper, appendix): what a Kalman layer could have besides."""
+"""The design ablation (paper, appendix E): what a Kalman layer could have besides."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kalmanac.agent_names import ORACLE
 from kalmanac.experiment.description import Experiment
 from kalmanac.suites.dmc import SEEDS, TASKS, paper
 from kalmanac.suites.suite import Suite
@@ -21,7 +22,7 @@ def runs() -> Iterator[Experiment]:
         for seed in SEEDS:
             for design in DESIGNS:
                 yield paper("vssm+kf", task=task, seed=seed).changed({"encoder_settings": design})
-            yield paper("oracle", task=task, seed=seed)
+            yield paper(ORACLE, task=task, seed=seed)
 
 
 SUITE = Suite("noisy control with other designs of the Kalman layer: nine tasks", runs)

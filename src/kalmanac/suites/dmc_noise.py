@@ -1,7 +1,8 @@
-"""The noise ablation (paper, section 5.2): six tasks under more and less noise."""
+"""The noise ablation (paper, section 5.3): six tasks under more and less noise."""
 
 from collections.abc import Iterator
 
+from kalmanac.agent_names import ORACLE
 from kalmanac.envs.dmc import NOISE
 from kalmanac.experiment.description import Experiment
 from kalmanac.suites.dmc import SEEDS, paper
@@ -20,7 +21,7 @@ def runs() -> Iterator[Experiment]:
     """Oracle sees no noise: it runs once, and its runs are those of the benchmark."""
     for task in TASKS:
         for agent in AGENTS:
-            for strength in STRENGTHS if agent != "oracle" else (1.0,):
+            for strength in STRENGTHS if agent != ORACLE else (1.0,):
                 for seed in MORE_SEEDS.get(task, SEEDS):
                     noise = {"noise": strength * NOISE[task]}
                     yield paper(agent, task=task, seed=seed).changed(noise)

@@ -1,4 +1,4 @@
-"""Latent space rollouts (paper, figure 5): two channels, which can be drawn."""
+"""Latent space rollouts (paper, figure 6): two channels, which can be drawn."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The ablation of latent size N and layers L (paper, section 5.4): four tasks of POPGym."""
+"""The ablation of latent size N and layers L (paper, section 5.5): four tasks of POPGym."""
 
 from collections.abc import Iterator
 

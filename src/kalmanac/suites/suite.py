@@ -7,6 +7,8 @@ from typing import NamedTuple
 from kalmanac.experiment.afterwards import Afterwards
 from kalmanac.experiment.description import Experiment
 
+TRANSFORMER_DROPOUT = 0.1  # PyTorch's default, which the paper keeps (Table 1's caption)
+
 
 class Preset(NamedTuple):
     """A named starting point: the settings that an agent is trained with."""

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from kalmanac.envs.parts import Image, Part, parts
+from kalmanac.envs.observation_parts import Image, Part, parts
 
 Space = gymnasium.Space[Any]
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac.envs import action_codec, observation_codec
-from kalmanac.envs.parts import is_image
+from kalmanac.envs.observation_parts import is_image
 
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
 EVERYTHING = spaces.Dict(

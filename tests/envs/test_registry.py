@@ -44,6 +44,13 @@ def test_every_row_runs_as_described(name):
     assert set(changes) <= set(row.settings)
 
 
+def test_the_paper_s_sections_are_its_own():
+    sections = {"best-arm": "5.2", "dmc": "5.3", "popgym": "5.4"}
+    for name, row in ENVS.items():
+        if (section := sections.get(name.partition("/")[0])) is not None:
+            assert row.summary.endswith(f"(paper, section {section})"), name
+
+
 def test_best_arm_is_described_as_in_the_paper():
     row = ENVS["best-arm"]
     assert (row.normaliser, row.horizon) == (10.0, 1000)

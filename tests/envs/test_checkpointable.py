@@ -9,7 +9,7 @@ from gymnasium.wrappers import NormalizeReward, TimeLimit
 from kalmanac.checkpoint import Kind, decode, encode
 from kalmanac.envs import (
     BestArmVector,
-    Leavable,
+    Checkpointable,
     environment_state,
     make_vector,
     restore_environment,
@@ -38,7 +38,7 @@ MAKERS = {
     ),
     "module": lambda: make_vector("tests.experiment.drifting:Drifting", 3),
     "next step": lambda: copies(Drifting, AutoresetMode.NEXT_STEP),
-    "workers": lambda: workers(lambda: Leavable(TimeLimit(Drifting(), 4))),
+    "workers": lambda: workers(lambda: Checkpointable(TimeLimit(Drifting(), 4))),
 }
 
 
@@ -78,8 +78,8 @@ def test_left_and_entered_equals_never_left(name):
         lambda: copies(lambda: NormalizeReward(Drifting())),  # remembers more than is told
         lambda: make_vector("CartPole-v1", 2),
         lambda: workers(Drifting),
-        lambda: workers(lambda: Leavable(Mute())),
-        lambda: workers(lambda: Leavable(Drifting()), AutoresetMode.NEXT_STEP),
+        lambda: workers(lambda: Checkpointable(Mute())),
+        lambda: workers(lambda: Checkpointable(Drifting()), AutoresetMode.NEXT_STEP),
     ],
 )
 def test_what_cannot_be_told_is_not_half_told(make):

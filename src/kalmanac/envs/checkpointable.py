@@ -1,4 +1,4 @@
-"""Environments that can be left and entered again in the middle of an episode.
+"""Environments can be left, and entered again, in the middle of an episode.
 
 An environment that can be resumed exactly has two methods, on a single one or on a vector:
 
@@ -8,46 +8,25 @@ An environment that can be resumed exactly has two methods, on a single one or o
     set_checkpoint_state(state)        go on exactly where `get_checkpoint_state` was called
 
 A wrapper with these methods answers for what it wraps, too. Without them, only wrappers known here
-are looked through: what another one remembers would be lost. In a worker process, `Leavable` around
-the environment hands its state to the outside.
+are looked through: what another one remembers would be lost. In a worker process,
+`Checkpointable` around the environment hands its state to the outside.
 """
 
+import zlib
+from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from kalmanac.envs.copies import Step, copied_step
-from kalmanac.envs.privileged import PrivilegedObservation
-
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
-_FORGETFUL = (PrivilegedObservation, PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
-
-
-class Leavable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment for an `AsyncVectorEnv`, whose state is an attribute to read and to set.
-
-    Its observations are copies: with SAME_STEP, an array that the environment fills again would
-    show the next episode's first observation before the last one has been sent.
-    """
-
-    def step(self, action: Any) -> Step:
-        """One step."""
-        return copied_step(self.env.step(action))
-
-    @property
-    def checkpoint_state(self) -> Any | None:
-        """`environment_state` of what is inside."""
-        return environment_state(self.env)
-
-    @checkpoint_state.setter
-    def checkpoint_state(self, state: Any) -> None:
-        _restore(self.env, state)
+_FORGETFUL = (PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
 
 
 def environment_state(env: Environment) -> Any | None:
-    """The state of `env`, as arrays and plain data; None where it cannot be told."""
+    """Return the state of `env` as arrays and plain data, or None where it cannot be told."""
     if _resumable(env):
         return env.get_checkpoint_state()  # type: ignore[union-attr]
     if isinstance(env, _FORGETFUL):
@@ -58,7 +37,7 @@ def environment_state(env: Environment) -> Any | None:
     if isinstance(env, SyncVectorEnv):
         states = [environment_state(copy) for copy in env.envs]
         return _all_or_none({"copies": states, "over": env._autoreset_envs.copy()})
-    if _of_leavables(env):
+    if _of_checkpointables(env):
         return _all_or_none({"copies": list(env.get_attr("checkpoint_state"))})
     return None
 
@@ -88,7 +67,7 @@ def _restore(env: Environment, state: Any) -> None:
         for copy, one in zip(env.envs, state["copies"], strict=True):
             _restore(copy, one)
         env._autoreset_envs = state["over"].copy()
-    elif _of_leavables(env):
+    elif _of_checkpointables(env):
         env.set_attr("checkpoint_state", state["copies"])
     else:
         raise TypeError(f"env: got {env}, expected one with set_checkpoint_state")
@@ -98,7 +77,7 @@ def _all_or_none(state: dict[str, Any]) -> dict[str, Any] | None:
     return None if any(copy is None for copy in state["copies"]) else state
 
 
-def _of_leavables(env: Environment) -> "TypeGuard[AsyncVectorEnv[Any, Any]]":
+def _of_checkpointables(env: Environment) -> "TypeGuard[AsyncVectorEnv[Any, Any]]":
     # With NEXT_STEP a worker keeps for itself whether its next step is a reset.
     return (
         isinstance(env, AsyncVectorEnv)
@@ -113,3 +92,44 @@ def _resumable(env: Environment) -> bool:
         callable(getattr(type(env), name, None))
         for name in ("get_checkpoint_state", "set_checkpoint_state")
     )
+
+
+def own_stream(wrapper: gymnasium.Wrapper[Any, Any, Any, Any], seed: int) -> np.random.Generator:
+    """Make a wrapper's own generator, apart from those of the environment and other wrappers.
+
+    The seed, the wrapper's kind and how many of its kind are beneath decide it, so that another
+    wrapper, or one of another kind, changes nothing in it.
+    """
+    beneath, layer = 0, wrapper.env
+    while isinstance(layer, gymnasium.Wrapper):
+        beneath += type(layer) is type(wrapper)
+        layer = layer.env
+    kind = zlib.crc32(type(wrapper).__name__.encode())
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(kind, beneath)))
+
+
+def generator(state: Any) -> np.random.Generator:
+    """Make a generator in this state, of the kind that Gymnasium uses."""
+    bits = np.random.PCG64()
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+def check_state(state: Mapping[str, Any], like: Mapping[str, Any], within: str = "state") -> None:
+    """Refuse a state that has not the names and shapes of the present one."""
+    check_names(state, like, within)
+    for name, value in like.items():
+        if isinstance(value, Mapping):
+            if "bit_generator" not in value:
+                check_state(state[name], value, f"{within}[{name!r}]")
+        elif np.shape(state[name]) != np.shape(value):
+            raise ValueError(
+                f"{within}[{name!r}]: got shape {np.shape(state[name])}, expected {np.shape(value)}"
+            )
+
+
+def check_names(state: Mapping[str, Any], like: Collection[str], within: str = "state") -> None:
+    """Refuse a state that has not the names of the present one."""
+    if not isinstance(state, Mapping) or set(state) != set(like):
+        came = list(state) if isinstance(state, Mapping) else type(state).__name__
+        raise ValueError(f"{within}: got {came}, expected {list(like)}")

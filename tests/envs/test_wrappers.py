@@ -6,8 +6,8 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from kalmanac.envs import Leavable, ObservationDelay, ObservationDropout, Workers
-from kalmanac.envs.copies import CopiesHandedOut, copied, copied_step
+from kalmanac.envs import Checkpointable, ObservationDelay, ObservationDropout, Workers
+from kalmanac.envs.wrappers import CopiesHandedOut, copied, copied_step
 from tests.rollout.reusing import Reusing
 
 SAME_STEP = AutoresetMode.SAME_STEP
@@ -74,7 +74,7 @@ def test_environments_in_processes_may_reuse_their_arrays(where):
     if where == "workers":
         env = Workers([make] * 2)
     else:
-        env = AsyncVectorEnv([lambda: Leavable(make())] * 2, autoreset_mode=SAME_STEP)
+        env = AsyncVectorEnv([lambda: Checkpointable(make())] * 2, autoreset_mode=SAME_STEP)
     new = SyncVectorEnv([lambda: Reusing("dictionary", reuses=False)] * 2, autoreset_mode=SAME_STEP)
     for mine, true in zip(played(env), played(new), strict=True):
         np.testing.assert_equal(mine, true)

@@ -1,12 +1,14 @@
-"""The table of environments: name → how to make it. A new environment is its file and one row here.
+"""The registry knows how to make each environment. A new one is its file and one row here.
 
-Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME".
+Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME". Whose
+code a name stands for can be asked without importing any of it.
 """
 
 import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,22 +20,21 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from kalmanac.envs import dmc, novel, popgym
-from kalmanac.envs.best_arm import BestArm
-from kalmanac.envs.best_arm_vector import BestArmVector
-from kalmanac.envs.corruption import Corruption, corrupted
+from kalmanac.envs.best_arm import BestArm, BestArmVector
 from kalmanac.envs.dmc import DMC
 from kalmanac.envs.popgym import POPGym
-from kalmanac.envs.privileged import PrivilegedObservation
-from kalmanac.envs.raised import words
+from kalmanac.envs.sensors import Corruption, corrupted
 from kalmanac.envs.track import Track
-from kalmanac.envs.workers import TIMEOUT, Workers
+from kalmanac.envs.workers import TIMEOUT, Workers, words
+from kalmanac.envs.wrappers import PrivilegedObservation
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+KNOWN = ("gymnasium", "kalmanac")  # packages
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """An environment and what experiments have to know of it."""
+    """This is an environment's row: how to make it, and what experiments have to know of it."""
 
     name: str
     summary: str
@@ -55,7 +56,7 @@ class EnvironmentSpec:
 ENVS: dict[str, EnvironmentSpec] = {
     "best-arm": EnvironmentSpec(
         name="best-arm",
-        summary="Is a noisy bandit's mean above zero? Ask, or decide (paper, section 5.1)",
+        summary="Is a noisy bandit's mean above zero? Ask, or decide (paper, section 5.2)",
         make=BestArmVector,
         single=BestArm,
         settings={
@@ -79,7 +80,7 @@ ENVS: dict[str, EnvironmentSpec] = {
     **{
         f"dmc/{task}": EnvironmentSpec(
             name=f"dmc/{task}",
-            summary=f"DeepMind Control's {task} (paper, section 5.2)",
+            summary=f"DeepMind Control's {task} (paper, section 5.3)",
             single=partial(DMC, task),
             settings={},
             horizon=dmc.HORIZON,
@@ -92,9 +93,9 @@ ENVS: dict[str, EnvironmentSpec] = {
     **{
         f"popgym/{task}": EnvironmentSpec(
             name=f"popgym/{task}",
-            summary=f"POPGym's {task} (paper, section 5.3)",
+            summary=f"POPGym's {task} (paper, section 5.4)",
             single=partial(POPGym, task),
-            settings={"truth": True, "copy": True},
+            settings={"truth": True},
             horizon=steps,
             noise=f"own: {popgym.NOISE[task]}" if task in popgym.NOISE else "",
             extra="popgym",
@@ -115,7 +116,7 @@ ENVS: dict[str, EnvironmentSpec] = {
 
 
 def environment(name: str) -> EnvironmentSpec:
-    """The row of the table, or a description of what "module:NAME" or a Gymnasium id names.
+    """Find the row of the table, or describe what "module:NAME" or a Gymnasium id names.
 
     In "module:NAME", NAME is an `EnvironmentSpec`, a callable that takes `num_envs` and settings
     and gives a vector environment, or one that takes settings and gives a single environment.
@@ -160,8 +161,28 @@ def environment(name: str) -> EnvironmentSpec:
     )
 
 
+def foreign_code(name: str) -> str | None:
+    """Say what foreign code would be imported and called to make environment `name`, or None.
+
+    Names of the table are this package's code, and registered ids are whose entry point they have:
+    Gymnasium's own and this package's are known. One that nobody has registered is no code at all.
+    """
+    if name in ENVS:
+        return None
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        return f"import {module!r} and use {attribute!r} of it"
+    spec = gymnasium.registry.get(name)
+    if spec is None:
+        return None
+    points = (spec.entry_point, spec.vector_entry_point)
+    places = [p if isinstance(p, str) else p.__module__ for p in points if p is not None]
+    foreign = [place for place in places if re.split("[.:]", place)[0] not in KNOWN]
+    return f"use {' and '.join(map(repr, foreign))}" if foreign else None
+
+
 def _families() -> list[str]:
-    """The names of the table; of those with a slash, what stands before it."""
+    """List the names of the table; of those with a slash, what stands before it."""
     return list(dict.fromkeys(f"{n.split('/')[0]}/…" if "/" in n else n for n in ENVS))
 
 
@@ -169,7 +190,7 @@ def make_vector(
     name: str, num_envs: int, *, privileged: bool = False, corruption: Corruption | None = None,
     workers: int | Literal["auto"] = 0, timeout: float = TIMEOUT, **settings: Any,
 ) -> AnyVectorEnv:  # fmt: skip
-    """`num_envs` copies of environment `name`, with its own settings except for those given.
+    """Make `num_envs` copies of environment `name`, with its own settings but for those given.
 
     Args:
         privileged: the observation is the environment's true state: what the Oracle sees.
@@ -189,9 +210,7 @@ def make_vector(
                 f"{setting}: environment {name!r} has no such setting, "
                 f"expected {', '.join(known) or 'none'}"
             )
-    if known is not None and "copy" in known:
-        settings.setdefault("copy", False)  # a vector copies what its environments hand out
-    at_once = side_by_side(spec, num_envs, workers, corruption)
+    at_once = worker_count(spec, num_envs, workers, corruption)
     if spec.make is not None and not corruption:
         env = spec.make(num_envs, **settings)
         if not isinstance(env, VectorEnv):
@@ -216,11 +235,11 @@ def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> Any:
     return corrupted(env, corruption)
 
 
-def side_by_side(
+def worker_count(
     spec: EnvironmentSpec, num_envs: int, workers: int | Literal["auto"],
     corruption: Corruption | None = None,
 ) -> int:  # fmt: skip
-    """How many environments step side by side in processes of their own; 0: in this process."""
+    """Decide how many environments step at once in processes of their own; 0: in this one."""
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         return min(cores or 1, num_envs) if spec.heavy and (cores or 1) > 1 < num_envs else 0

@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from kalmanac.envs import BestArm
-from kalmanac.envs.privileged import PrivilegedObservation
+from kalmanac.envs.wrappers import PrivilegedObservation
 
 
 class Table:
@@ -17,11 +17,14 @@ class Table:
     def __init__(self, uniform: NDArray[np.float64], noise: NDArray[np.float64]) -> None:
         self._uniform, self._noise = list(uniform), list(noise)
 
-    def random(self) -> float:
-        return self._uniform.pop(0) if self._uniform else 0.0
+    def random(self, n: int) -> NDArray[np.float64]:
+        return self._next(self._uniform, n)
 
-    def standard_normal(self) -> float:
-        return self._noise.pop(0) if self._noise else 0.0
+    def standard_normal(self, n: int) -> NDArray[np.float64]:
+        return self._next(self._noise, n)
+
+    def _next(self, numbers: list[float], n: int) -> NDArray[np.float64]:
+        return np.array([numbers.pop(0) if numbers else 0.0 for _ in range(n)])
 
 
 class Fed(BestArm):
