@@ -25,7 +25,8 @@ from kalmanac.experiment import Experiment, make_model, training_environment
 from kalmanac.experiment.keeping import Keeper
 from kalmanac.experiment.recording import Recorder
 from kalmanac.experiment.running import read_checkpoint
-from kalmanac.runlog import CHECKPOINTS, RunFolder, checkpoint_file
+from kalmanac.run_folder import RunFolder
+from kalmanac.run_reader import CHECKPOINTS, checkpoint_file
 from kalmanac.sac import Callback, RecurrentSAC
 from kalmanac.suites import PRESETS
 from record import on_record, save

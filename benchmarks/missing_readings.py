@@ -26,7 +26,7 @@ import matplotlib
 
 from kalmanac.envs.track import filter_error
 from kalmanac.experiment import Experiment, run
-from kalmanac.runlog import read_metrics, series
+from kalmanac.run_reader import read_metrics, series
 from record import on_record, save
 from report import print_table
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kalmanac.experiment import Experiment
 from kalmanac.experiment.afterwards import play_afterwards
-from kalmanac.runlog import is_run, resumable
+from kalmanac.run_reader import is_run, resumable
 from kalmanac.suites import SUITES
 from paper_cells import Cell, call, cells
 from paper_page import write_page

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kalmanac.runlog import (
+from kalmanac.run_reader import (
     EVALUATIONS,
     EXPERIMENT,
     METRICS,

@@ -25,7 +25,7 @@ import numpy as np
 
 from kalmanac.experiment import Experiment
 from kalmanac.report.groups import DMC_NOISE, POPGYM_TASKS
-from kalmanac.runlog import RunFolder
+from kalmanac.run_folder import RunFolder
 from kalmanac.suites import best_arm
 
 EVALUATIONS = 100  # a run

@@ -15,10 +15,10 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from kalmanac.evaluate import SEED
+from kalmanac.cli.evaluate import SEED
 from kalmanac.experiment import check_environment, evaluate, evaluation_environment
-from kalmanac.runlog import EXPERIMENT, MODELS, SUMMARY, read_experiment, read_summary
-from kalmanac.watch import PRETRAINED, load
+from kalmanac.experiment.playing import PRETRAINED, load_run
+from kalmanac.run_reader import EXPERIMENT, MODELS, SUMMARY, read_experiment, read_summary
 
 EPISODES = 2000
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("name", help="of the folder in the package")
     options = parser.parse_args()
-    model, experiment = load(options.run, "best")
+    model, experiment = load_run(options.run, "best")
     spec = check_environment(experiment)
     new = {}
     for place in spec.evaluations:

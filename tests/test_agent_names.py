@@ -8,7 +8,7 @@ import pytest
 from kalmanac.experiment import AGENTS, Experiment
 from kalmanac.report.groups import make_groups
 from kalmanac.report.runs import Run as ReportedRun
-from kalmanac.runs import read_run
+from kalmanac.run_status import read_status
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_experiments_lists_and_reports_agree(tmp_path, encoder, privileged, name
     experiment = Experiment(encoder=encoder, privileged=privileged)
     (tmp_path / "experiment.json").write_text(json.dumps(experiment.to_data()))
     assert experiment.agent == name
-    assert read_run(tmp_path, now=0.0).agent == name
+    assert read_status(tmp_path, now=0.0).agent == name
     data = experiment.to_data()
     run = ReportedRun("", tmp_path, data, {}, {}, np.array([1]), {"in/normalized": np.ones(1)})
     (group,) = make_groups([run], [])

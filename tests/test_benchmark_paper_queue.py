@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kalmanac.cli.train import VERB, chosen
+from kalmanac.cli.verb import read_call
 from kalmanac.report.groups import make_groups
 from kalmanac.report.runs import read_runs
-from kalmanac.runlog import CHECKPOINTS, SUMMARY
-from kalmanac.train import read_call
+from kalmanac.run_reader import CHECKPOINTS, SUMMARY
 from tests.report.synthetic import leave_heatmap, write_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -79,8 +80,8 @@ def test_every_setting_has_its_seeds_in_order(cells):
 def test_calls_make_the_very_runs(cells, scripts):
     one_each = {(cell.block, str(cell.experiment.encoder_settings)): cell for cell in cells}
     for cell in one_each.values():
-        task, *words = scripts["paper_cells"].call(cell.experiment).split()
-        assert read_call(task, words)[1] == cell.experiment, cell.name
+        words = scripts["paper_cells"].call(cell.experiment).split()
+        assert chosen(read_call("train", VERB, words)) == cell.experiment, cell.name
 
 
 def test_next_are_the_first_that_are_not_done_and_fit(queue, cells, tmp_path):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from kalmanac.cli.flags import read_words
 from kalmanac.experiment import Experiment
-from kalmanac.experiment.flags import read_flags
 
 
 @pytest.mark.parametrize("when", ["before", "now"])
@@ -15,7 +15,7 @@ def test_jobs_are_trainings_of_seeds_in_order(bench, capsys, when):
     assert [line.split()[0] for line in printed] == [f"cart-pole.{when}-seed{i}" for i in (0, 1)]
     for seed, line in enumerate(printed):
         _, task, *flags = line.split()
-        (changes,) = read_flags(flags, Experiment)
+        _, (changes,) = read_words(flags, 0, Experiment)
         assert task == "popgym/NoisyPositionOnlyCartPoleHard"
         assert (changes["total_steps"], changes["seed"]) == (300_000, seed)
         assert changes.get("actor_objective") == {"before": "value", "now": None}[when]

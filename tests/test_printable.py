@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.printable import one_line
+from kalmanac.printable import duration, one_line
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,10 @@ def test_long_words_that_differ_stay_apart():
     first, second = one_line("x" * 10**6 + "a", 40), one_line("x" * 10**6 + "b", 40)
     assert first != second
     assert len(first) == len(second) == 40
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(3, "3 s"), (150, "2 min"), (2460, "41 min"), (8000, "2.2 h")]
+)
+def test_durations(seconds, told):
+    assert duration(seconds) == told

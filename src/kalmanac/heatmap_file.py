@@ -11,7 +11,7 @@ import numpy as np
 from kalmanac.disk import refuse_link, write_whole
 from kalmanac.json_file import read_object
 from kalmanac.printable import one_line
-from kalmanac.runlog import HEATMAP, read_experiment
+from kalmanac.run_reader import HEATMAP, read_experiment
 
 LARGEST = 1e30  # number in one
 

@@ -4,6 +4,7 @@ from hashlib import sha256
 
 MOST = 300  # characters, unless a place has less room
 MESSAGE = 2000  # characters of what a verb prints when it ends, names of files and all
+LONGEST_PATH = 4096
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -20,3 +21,12 @@ def one_line(words: object, most: int = MOST) -> str:
         return told
     mark = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{told[: most - 7]}…{mark}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the largest unit that suits it."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 1e10 else f"{seconds / 3600:.0e} h"

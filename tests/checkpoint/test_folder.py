@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kalmanac.checkpoint import BadFileError, CheckpointFolder
 from kalmanac.checkpoint.segments import Chain, Segments
 from kalmanac.replay import Changes, Observation, Replay, books, rebuild
-from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
+from kalmanac.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps
 from tests.replay.model import CONTINUOUS, DISCRETE
 from tests.replay.test_state import STREAMS, assert_alike, every_capacity, every_kind, feed
 

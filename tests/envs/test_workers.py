@@ -25,7 +25,7 @@ from kalmanac.envs.registry import worker_count
 from kalmanac.envs.workers import words, words_of_a_process
 from kalmanac.experiment import Experiment
 from kalmanac.experiment.running import run
-from kalmanac.runlog import read_metrics
+from kalmanac.run_reader import read_metrics
 
 NOISY = Corruption(noise=0.3, action_noise=0.1, dropout=0.2, delay=1)
 # As Gymnasium reports what happened in a process:

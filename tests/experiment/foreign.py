@@ -9,7 +9,7 @@ import torch
 
 from kalmanac.checkpoint import decode, encode
 from kalmanac.checkpoint.folder import CHECKPOINT
-from kalmanac.runlog import SIGNATURE, checkpoint_file, checkpoint_steps
+from kalmanac.run_reader import SIGNATURE, checkpoint_file, checkpoint_steps
 
 
 class Touches:

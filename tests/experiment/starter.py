@@ -24,8 +24,8 @@ RUNNING = -1000
 def main():
     import torch
 
-    import kalmanac.resume
-    import kalmanac.train  # noqa: F401
+    import kalmanac.cli.resume
+    import kalmanac.cli.train  # noqa: F401
 
     torch.set_num_threads(1)
     _warm_up()

@@ -13,7 +13,7 @@ from kalmanac.checkpoint import BadFileError, decode, encode
 from kalmanac.checkpoint.folder import CHECKPOINT
 from kalmanac.cli import main
 from kalmanac.experiment import resume, run
-from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
+from kalmanac.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps
 from tests.checkpoint.test_document import Bomb
 from tests.experiment.test_resuming import after
 from tests.experiment.tiny import TINY

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kalmanac.agent import AgentSettings
 from kalmanac.encoders import ENCODERS
+from kalmanac.expect import expect_known
 from kalmanac.experiment import (
     AGENTS,
     Experiment,
@@ -16,7 +17,6 @@ from kalmanac.experiment import (
     make_model,
     training_environment,
 )
-from kalmanac.experiment.description import expect_known
 from kalmanac.older_runs import EARLIER
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 from tests.experiment.tiny import TINY

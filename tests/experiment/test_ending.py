@@ -9,7 +9,6 @@ import pytest
 from kalmanac.cli import main
 from kalmanac.experiment import (
     Outcome,
-    Progress,
     RunFailedError,
     StopSignals,
     resume,
@@ -18,8 +17,9 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.under_way import RunUnderWay
 from kalmanac.report.runs import read_runs
-from kalmanac.runlog import FAILURE, LOCK, MODELS, checkpoint_steps, read_summary, resumable
-from kalmanac.runs import read_run
+from kalmanac.run_reader import FAILURE, LOCK, MODELS, checkpoint_steps, read_summary, resumable
+from kalmanac.run_status import read_status
+from kalmanac.sac import Progress
 from tests.experiment.test_resuming import after, same_bytes
 from tests.experiment.tiny import TINY
 
@@ -49,7 +49,7 @@ def test_an_environment_that_leaves_python_fails_the_run_and_costs_no_checkpoint
     assert checkpoint_steps(folder) == [20, 40]
     assert resumable(folder) == 40
     assert not (folder / LOCK).exists()
-    found = read_run(folder, now=0.0)
+    found = read_status(folder, now=0.0)
     assert (found.status, found.step, found.total, found.resume) == ("failed", 44, 96, 40)
     assert not any(one.finished for one in read_runs(folder).runs)
 

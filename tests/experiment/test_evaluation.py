@@ -7,15 +7,16 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from kalmanac.cli import main
 from kalmanac.experiment import (
     Experiment,
-    Progress,
     StopSignals,
     evaluate,
     most_steps,
     resume,
     run,
 )
+from kalmanac.experiment.evaluation import evaluation_line
 from kalmanac.rollout import MOST_STEPS
-from kalmanac.runlog import read_metrics, read_summary, resumable
+from kalmanac.run_reader import read_metrics, read_summary, resumable
+from kalmanac.sac import Progress
 from tests.experiment.failing import Endless
 from tests.experiment.test_resuming import DISCRETE, same_bytes
 from tests.experiment.tiny import TINY, Counts, Scripted
@@ -138,7 +139,7 @@ def test_a_run_whose_episodes_never_end_ends_and_says_what_was_cut(tmp_path, cap
 
 
 def test_a_long_evaluation_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("kalmanac.experiment.progress.SECONDS_A_LINE", 0.0)
+    monkeypatch.setattr("kalmanac.sac.progress.SECONDS_A_LINE", 0.0)
     lines = io.StringIO()
     run(ENDLESS, tmp_path, events=False, progress=Progress(96, lines))
     assert "evaluating in: 0 of 6 episodes, 19 steps\n" in lines.getvalue()
@@ -205,3 +206,9 @@ def test_on_the_device_a_run_can_be_stopped_in_an_evaluation_too(tmp_path):
     assert outcome.status == "interrupted"
     assert resume(folder, events=False, device="cpu").status == "finished"
     same_bytes(truth, folder)
+
+
+def test_an_evaluation_s_line_names_every_place():
+    values = {"eval/in/normalized": 0.5, "eval/in/length": 3.0, "eval/in/win_rate": 0.75}
+    line = evaluation_line(values | {"eval/out/normalized": 0.1, "eval/out/length": 2.0})
+    assert line == "in 0.5 (length 3, wins 0.75)  out 0.1 (length 2)"

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from kalmanac import resume as verb
-from kalmanac import runlog
+from kalmanac import run_folder
+from kalmanac.cli import main
 from kalmanac.experiment import Experiment, resume, resume_together, run, run_together
 from kalmanac.experiment.failure import RunFailedError
-from kalmanac.runlog import (
+from kalmanac.run_reader import (
     SIGNATURE,
     checkpoint_file,
     checkpoint_steps,
@@ -151,7 +151,7 @@ def own(tmp_path_factory):
 
 @pytest.mark.parametrize("kept", range(5))
 def test_whenever_it_is_killed_an_own_run_stays_ones_own(kept, own, tmp_path, monkeypatch):
-    folder, written, write = shutil.copytree(own, tmp_path / "run"), [], runlog.write_whole
+    folder, written, write = shutil.copytree(own, tmp_path / "run"), [], run_folder.write_whole
 
     def killed(path, content, **how):
         if len(written) == kept:
@@ -160,7 +160,7 @@ def test_whenever_it_is_killed_an_own_run_stays_ones_own(kept, own, tmp_path, mo
         written.append(path.name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runlog, "write_whole", killed)
+        patch.setattr(run_folder, "write_whole", killed)
         with pytest.raises((KilledError, RunFailedError)):
             resume(folder, total_steps=120, events=False)
     order = ["summary.json", "experiment.hmac", "experiment.json", "experiment.hmac"]
@@ -221,12 +221,12 @@ def test_the_command_line_extends_a_run(tmp_path, capsys):
     folder = tmp_path / "run"
     run(TINY, folder, events=False)
     how = ["--no-tensorboard", "--no-progress", "--device", "cpu"]
-    assert verb.main([str(folder), *how]) == 2
+    assert main(["resume", str(folder), *how]) == 2
     assert "--steps N" in capsys.readouterr().err
-    assert verb.main([str(folder), "--steps", "120", *how]) == 0
+    assert main(["resume", str(folder), "--steps", "120", *how]) == 0
     assert f"{folder}: from step 96 of 120" in capsys.readouterr().out
     assert Experiment.from_data(read_experiment(folder)).hash == longer(TINY, 120).hash
-    assert verb.main([str(folder), "--steps", "144", "--no-keep-checkpoint", *how]) == 0
+    assert main(["resume", str(folder), "--steps", "144", "--no-keep-checkpoint", *how]) == 0
     assert not (folder / "checkpoints").exists()
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows][-1] == 144

@@ -16,10 +16,10 @@ from gymnasium.vector import AsyncVectorEnv
 
 from kalmanac.checkpoint import CheckpointFolder
 from kalmanac.cli import main
-from kalmanac.experiment import Progress, RunFailedError, StopSignals, resume, run
+from kalmanac.experiment import RunFailedError, StopSignals, resume, run
 from kalmanac.rollout import EnvironmentFailedError
-from kalmanac.runlog import FAILURE, LOCK, checkpoint_steps, read_summary, resumable
-from kalmanac.sac import RecurrentSAC
+from kalmanac.run_reader import FAILURE, LOCK, checkpoint_steps, read_summary, resumable
+from kalmanac.sac import Progress, RecurrentSAC
 from tests.disk.test_lock import HOLD
 from tests.experiment.failing import workers
 from tests.experiment.test_resuming import after, same_bytes

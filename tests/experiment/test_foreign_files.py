@@ -11,7 +11,8 @@ from kalmanac.checkpoint.folder import CHECKPOINT
 from kalmanac.cli import main
 from kalmanac.disk import LinkError
 from kalmanac.experiment import resume, run
-from kalmanac.runlog import CHECKPOINTS, RunFolder, checkpoint_file, checkpoint_steps, read_summary
+from kalmanac.run_folder import RunFolder
+from kalmanac.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps, read_summary
 from tests.experiment.foreign import change_checkpoint
 from tests.experiment.test_resuming import after, same_bytes
 from tests.experiment.tiny import TINY, Counts

@@ -9,7 +9,8 @@ import pytest
 
 from kalmanac.disk import FolderInUseError, FolderLock
 from kalmanac.experiment import resume, resume_together, run, run_together
-from kalmanac.runlog import LOCK, FolderTakenError, RunFolder, read_summary, resumable
+from kalmanac.run_folder import FolderTakenError, RunFolder
+from kalmanac.run_reader import LOCK, read_summary, resumable
 from tests.disk.test_lock import CONTAINER, contained
 from tests.experiment.test_resuming import after, same_bytes
 from tests.experiment.tiny import TINY

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kalmanac.experiment import Experiment, run_together
-from kalmanac.runlog import checkpoint_steps, read_metrics, read_summary, read_timing
+from kalmanac.run_reader import checkpoint_steps, read_metrics, read_summary, read_timing
 
 ROOT = Path(__file__).parents[2]
 STEPS, ENVS, STARTS = 4_000, 8, 200

@@ -6,9 +6,10 @@ import itertools
 import pytest
 
 from kalmanac.checkpoint import CheckpointFolder
-from kalmanac.experiment import Progress, make_model, resume, run, training_environment
+from kalmanac.experiment import make_model, resume, run, training_environment
 from kalmanac.replay import Replay, Sizes
-from kalmanac.runlog import checkpoint_steps, read_summary, resumable
+from kalmanac.run_reader import checkpoint_steps, read_summary, resumable
+from kalmanac.sac import Progress
 from tests.experiment.tiny import TINY
 
 DISCRETE = TINY.changed(

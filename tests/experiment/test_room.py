@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kalmanac.cli import main
 from kalmanac.experiment import (
     NoRoomError,
     check_room,
@@ -20,8 +21,7 @@ from kalmanac.experiment.memory import free_bytes, held_bytes
 from kalmanac.experiment.room import needed, update_bytes
 from kalmanac.ops.device import held_on_gpus
 from kalmanac.replay import Observation, Replay, Sizes, bytes_needed
-from kalmanac.runlog import read_timing
-from kalmanac.train import main
+from kalmanac.run_reader import read_timing
 from tests.experiment.tiny import TINY
 
 LONG = TINY.changed({"total_steps": 10**6})
@@ -154,7 +154,7 @@ def test_no_folder_is_made_for_runs_that_do_not_fit(tmp_path, monkeypatch):
 
 def test_the_command_says_it_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "free_bytes", lambda device: 400 * 10**6)
-    words = f"best-arm --steps 9000000 --seeds 3 --device cpu --folder {tmp_path / 'a'}"
+    words = f"train best-arm --steps 9000000 --seeds 3 --device cpu --folder {tmp_path / 'a'}"
     assert main(words.split()) == 2
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1

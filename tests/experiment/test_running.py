@@ -6,22 +6,15 @@ import pytest
 import torch
 
 from kalmanac.experiment import (
-    Progress,
     make_model,
     run,
     training_environment,
 )
 from kalmanac.experiment.recording import Recorder, evaluation_seed, evaluations_due
 from kalmanac.rollout import Episode
-from kalmanac.runlog import (
-    FolderTakenError,
-    RunFolder,
-    read_metrics,
-    read_summary,
-    read_timing,
-    series,
-)
-from kalmanac.sac import RecurrentSAC
+from kalmanac.run_folder import FolderTakenError, RunFolder
+from kalmanac.run_reader import read_metrics, read_summary, read_timing, series
+from kalmanac.sac import Progress, RecurrentSAC
 from tests.experiment.tiny import TINY
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from kalmanac.experiment import (
     Outcome,
-    Progress,
     RunFailedError,
     resume_together,
     run,
     run_together,
 )
-from kalmanac.runlog import read_summary, resumable
+from kalmanac.run_reader import read_summary, resumable
+from kalmanac.sac import Progress
 from kalmanac.sac.training import Training
 from tests.experiment.test_resuming import DISCRETE, after, same_bytes
 from tests.experiment.tiny import Counts

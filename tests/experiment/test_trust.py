@@ -12,16 +12,17 @@ import pytest
 
 import kalmanac
 from kalmanac.cli import main
+from kalmanac.cli.train import VERB, chosen
+from kalmanac.cli.verb import read_call
 from kalmanac.envs.registry import foreign_code
 from kalmanac.experiment import UntrustedError, read_trusted, resume, run
 from kalmanac.experiment.afterwards import ExampleEpisodes, play_afterwards
-from kalmanac.runlog import SIGNATURE, is_signed, read_summary
+from kalmanac.experiment.playing import load_run
+from kalmanac.run_reader import SIGNATURE, is_signed, read_summary
 from kalmanac.sweep.on_ray import remotely
 from kalmanac.sweep.plan import Planned
 from kalmanac.sweep.record import Record
 from kalmanac.sweep.work import How, do
-from kalmanac.train import read_call
-from kalmanac.watch import load
 from tests.experiment.foreign import NAMES, codes, rename, sent
 from tests.experiment.test_resuming import after
 from tests.experiment.tiny import TINY
@@ -126,7 +127,7 @@ def test_nothing_runs_from_python_either(foreign, mark):
     folder, _ = foreign
     for opens in (
         lambda: resume(folder, events=False),
-        lambda: load(folder, "best"),
+        lambda: load_run(folder, "best"),
         lambda: play_afterwards(folder, (ExampleEpisodes(),)),
         lambda: read_trusted(folder),
         lambda: read_trusted(folder, trust=[TINY]),
@@ -239,10 +240,10 @@ def test_what_is_typed_is_wanted(tmp_path):
     config = tmp_path / "mine.json"
     config.write_text(json.dumps({"env": DRIFTING.env, "noise": 0.1}))
     with pytest.raises(UntrustedError, match="config: got"):
-        read_call(None, ["--config", str(config)])
-    for task, words in ((None, ["--trust"]), (None, ["--env", DRIFTING.env]), (DRIFTING.env, [])):
-        _, experiment = read_call(task, ["--config", str(config), *words])
-        assert experiment.env == DRIFTING.env
+        chosen(read_call("train", VERB, ["--config", str(config)]))
+    for words in (["--trust"], ["--env", DRIFTING.env], [DRIFTING.env]):
+        call = read_call("train", VERB, ["--config", str(config), *words])
+        assert chosen(call).env == DRIFTING.env
 
 
 def test_hostile_names_are_shown_without_their_control_characters(stopped, tmp_path, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 from kalmanac.experiment import Experiment
 from kalmanac.heatmap_file import Heatmap, write_heatmap
 from kalmanac.report.groups import DMC_NOISE, PAPERS, POPGYM_TASKS
-from kalmanac.runlog import RunFolder
+from kalmanac.run_folder import RunFolder
 from kalmanac.suites import best_arm
 
 AGENTS = best_arm.AGENTS

@@ -14,7 +14,7 @@ from kalmanac.report.groups import (
     make_groups,
 )
 from kalmanac.report.runs import read_runs
-from kalmanac.runlog import EXPERIMENT
+from kalmanac.run_reader import EXPERIMENT
 from kalmanac.suites import best_arm, popgym
 from tests.report.synthetic import write_best_arm, write_dmc, write_popgym, write_run
 

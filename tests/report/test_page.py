@@ -10,7 +10,7 @@ from kalmanac.report.making import make_report
 from kalmanac.report.page import BEST_SO_FAR, page_data
 from kalmanac.report.published import MAMBA
 from kalmanac.report.scores import curve
-from kalmanac.runlog import EXPERIMENT, METRICS
+from kalmanac.run_reader import EXPERIMENT, METRICS
 from tests.report.browser import Browser, find_browser
 from tests.report.synthetic import write_best_arm, write_popgym, write_run
 

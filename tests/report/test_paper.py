@@ -16,7 +16,8 @@ from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac.report.runs import read_runs
 from kalmanac.report.scores import last, oracle_scale
 from kalmanac.report.tables import make_tables
-from kalmanac.runlog import HEATMAP, RunFolder
+from kalmanac.run_folder import RunFolder
+from kalmanac.run_reader import HEATMAP
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, write_run
 
 

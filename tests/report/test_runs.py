@@ -9,8 +9,9 @@ import pytest
 from kalmanac.experiment import Experiment
 from kalmanac.older_runs import EARLIER
 from kalmanac.report.runs import read_runs
-from kalmanac.runlog import EXPERIMENT, METRICS, PROVENANCE, RunFolder
-from kalmanac.runs import read_run
+from kalmanac.run_folder import RunFolder
+from kalmanac.run_reader import EXPERIMENT, METRICS, PROVENANCE
+from kalmanac.run_status import read_status
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run
 
@@ -125,7 +126,7 @@ def test_a_link_out_of_a_run_s_folder_is_not_followed(tmp_path, runs, name):
     assert [run.folder for run in found] == [runs[1]]
     assert _one(notices, rf"{re.escape(runs[0].name)}.*{name}, which is a link")
     with pytest.raises(ValueError, match="which is a link"):
-        read_run(runs[0], now=0.0)
+        read_status(runs[0], now=0.0)
 
 
 def test_a_setting_that_stays_unsaid_is_named(tmp_path, runs):

@@ -16,7 +16,7 @@ from kalmanac.report.scores import (
     scaled,
     scaled_curves,
 )
-from kalmanac.runlog import RunFolder
+from kalmanac.run_folder import RunFolder
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_dmc, write_popgym
 

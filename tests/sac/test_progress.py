@@ -2,7 +2,7 @@ import io
 import re
 
 from kalmanac.rollout import Episode
-from kalmanac.sac import ProgressBar, RecentEpisodes
+from kalmanac.sac import Callback, Progress, RecentEpisodes
 from tests.rollout.counting import Counting
 from tests.sac.small import small, wandering
 
@@ -15,11 +15,11 @@ class Terminal(io.StringIO):
 def test_plain_lines_into_files():
     stream = io.StringIO()
     model = small("memoryless", wandering(4))
-    model.learn(40, ProgressBar(40, every=20, stream=stream))
-    model.learn(20, ProgressBar(20, every=20, stream=stream))
+    model.learn(40, Progress(40, stream, every=20))
+    model.learn(20, Progress(20, stream, every=20, start=40))
     lines = stream.getvalue().splitlines()
     assert [line.split(" steps ")[0] for line in lines] == ["20 of 40", "40 of 40", "20 of 20"]
-    shape = r"steps  [\d,]+ steps/s  return -?[\d.e+-]+  length [\d.]+$"
+    shape = r"steps  return -?[\d.e+-]+  length [\d.]+  [\d,]+ updates/s  [\d.]+ \w+ left$"
     assert all(re.search(shape, line) for line in lines)
 
 
@@ -35,7 +35,7 @@ class Steady(Counting):
 def test_the_return_is_that_of_recent_episodes_without_the_warm_up():
     stream = io.StringIO()
     model = small("memoryless", Steady((5,)), learning_starts=20)
-    model.learn(60, ProgressBar(60, every=5, stream=stream))
+    model.learn(60, Progress(60, stream, every=5))
     found = [re.search(r"return (\S+)", line)[1] for line in stream.getvalue().splitlines()]
     assert found == ["-500"] * 4 + ["0"] * 8
 
@@ -58,10 +58,10 @@ def test_bar_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
-    small("memoryless", wandering(4)).learn(40, ProgressBar(40, every=20, stream=stream))
+    small("memoryless", wandering(4)).learn(40, Progress(40, stream, every=20))
     text = stream.getvalue()
-    assert "40/40" in text
-    assert "steps/s" in text
+    assert "100%" in text
+    assert "updates/s" in text
     assert "of 40 steps" not in text
 
 
@@ -70,3 +70,19 @@ def test_learn_writes_to_standard_error(capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "40 of 40 steps" in shown.err
+
+
+def test_lines_come_by_the_clock_and_say_speed_and_time_left(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("kalmanac.sac.progress.time.perf_counter", lambda: clock[0])
+    stream = io.StringIO()
+
+    class Later(Callback):
+        def on_step(self, model):
+            clock[0] += 5.0
+
+    small("memoryless", wandering(4)).learn(80, [Later(), Progress(400, stream)])
+    (*_, line) = stream.getvalue().splitlines()
+    assert line.startswith("80 of 400 steps  return ")
+    assert "length " in line
+    assert line.endswith(" updates/s  7 min left")  # 4 steps take 5 s

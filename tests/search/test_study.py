@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("optuna", reason="needs optuna: pip install 'kalmanac[search]'")
 
 from kalmanac.cli import main
-from kalmanac.runlog import read_summary
+from kalmanac.run_reader import read_summary
 from kalmanac.search.space import read_space
 from kalmanac.search.study import Study
 from kalmanac.sweep.executor import Done

@@ -2,10 +2,10 @@
 
 import dataclasses
 
+from kalmanac.cli.sweep import Options, sweep
 from kalmanac.experiment import Experiment
-from kalmanac.sweep.command import Options, sweep
+from kalmanac.suites.tasks import default_folder
 from kalmanac.sweep.plan import Planned
-from kalmanac.train import default_folder
 from tests.experiment.tiny import TINY
 
 FLAGS = [  # what makes a quick suite tiny

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from kalmanac.runlog import read_summary, read_timing
-from kalmanac.sweep.command import Options, make_executor
+from kalmanac.run_reader import read_summary, read_timing
+from kalmanac.sweep.driving import make_executor
 from kalmanac.sweep.record import Record
 from tests.experiment.tiny import TINY
 from tests.sweep.small import FAILING, metrics, planned, sweep_small
@@ -73,12 +73,10 @@ def test_a_lost_node_costs_no_run_and_the_results_are_those_of_one_machine(
 
 
 def test_a_wrong_share_of_a_gpu_is_refused(tmp_path):
-    options = Options(on="ray", gpus_per_job=1.5)
     with pytest.raises(ValueError, match=r"gpus_per_job: got 1\.5, expected more"):
-        make_executor(options, Record(tmp_path))
+        make_executor(Record(tmp_path), on="ray", gpus_per_job=1.5)
 
 
 def test_an_address_where_nobody_answers_is_refused(tmp_path):
-    options = Options(on="ray", ray_address="127.0.0.1:1")
     with pytest.raises(ValueError, match=r"ray_address: got 127\.0\.0\.1:1, expected a cluster"):
-        make_executor(options, Record(tmp_path))
+        make_executor(Record(tmp_path), on="ray", ray_address="127.0.0.1:1")

@@ -3,7 +3,7 @@
 import pytest
 
 from kalmanac.experiment.afterwards import ExampleEpisodes, GridOfBandits
-from kalmanac.runlog import RunFolder
+from kalmanac.run_folder import RunFolder
 from kalmanac.suites import SUITES
 from kalmanac.sweep.plan import Selection, batches, lying, make_plan, setting_of
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kalmanac.cli.status import states
 from kalmanac.disk import FolderLock
-from kalmanac.runlog import LOCK, MODELS, read_summary, read_timing
+from kalmanac.run_reader import LOCK, MODELS, read_summary, read_timing
 from kalmanac.sweep.record import Record
-from kalmanac.sweep.status import states
 from tests.experiment.tiny import TINY
 from tests.sweep.halting import two_runs
 from tests.sweep.small import FAILING, FLAGS, metrics, planned, sweep_small

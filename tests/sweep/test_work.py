@@ -9,7 +9,7 @@ import pytest
 from kalmanac.disk import FolderLock
 from kalmanac.experiment import resume, resume_together, run
 from kalmanac.experiment.afterwards import ExampleEpisodes
-from kalmanac.runlog import LOCK, checkpoint_file, checkpoint_steps, read_summary
+from kalmanac.run_reader import LOCK, checkpoint_file, checkpoint_steps, read_summary
 from kalmanac.sweep.work import ELSEWHERE, How, do
 from tests.experiment.tiny import TINY
 from tests.sweep.small import FAILING, metrics, planned

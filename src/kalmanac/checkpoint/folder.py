@@ -9,7 +9,7 @@ from kalmanac.checkpoint.document import MALFORMED, BadFileError, Kind, decode, 
 from kalmanac.checkpoint.segments import Chain, Segments
 from kalmanac.disk import cut, make_folder, refuse_link, write_whole
 from kalmanac.replay import Changes, Replay, books, rebuild
-from kalmanac.runlog import CHECKPOINTS, checkpoint_file, checkpoint_steps
+from kalmanac.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps
 
 CHECKPOINT = Kind("kalmanac-checkpoint", 1, "a run's checkpoints")
 KEPT = 2

@@ -5,7 +5,3 @@ is shown the Bayes posterior. The task is not the paper's: it ends after 100 ste
 so that minutes suffice, and every title and table that comes from it says "shortened". The fourth
 tracks a target whose readings are noisy and often missing, beside the exact Kalman filter.
 """
-
-from kalmanac.demo.command import main
-
-__all__ = ["main"]

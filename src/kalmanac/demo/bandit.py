@@ -1,14 +1,16 @@
 """The demo's first task: agents that learn the shortened Best Arm, and what came of it."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from kalmanac.demo.training import Trained
-from kalmanac.envs import ABOVE, BELOW, BestArm, Ceiling, bayes_threshold
+from kalmanac.envs import Ceiling, bayes_threshold
+from kalmanac.episode_file import PlayedEpisode
 from kalmanac.experiment import Experiment, check_environment, evaluate, evaluation_environment
-from kalmanac.runlog import MODELS, duration, read_metrics, read_timing, series
+from kalmanac.experiment.playing import play
+from kalmanac.printable import duration
+from kalmanac.report.table import Table
+from kalmanac.run_reader import MODELS, read_metrics, read_timing, series
 from kalmanac.sac import RecurrentSAC
 from kalmanac.suites import PRESETS
 
@@ -34,16 +36,6 @@ def title_of(experiment: Experiment) -> str:
         f"Best Arm, {experiment.label}: at most {settings['horizon']} steps, {settings['cost']} a "
         f"sample (not the paper's task), seed {experiment.seed}"
     )
-
-
-class Played(NamedTuple):
-    """One episode: the samples seen, the posterior of the mean after each, and how it ended."""
-
-    samples: list[float]
-    mean: list[float]
-    std: list[float]
-    decision: int | None  # None: asked until the end
-    won: bool
 
 
 class Row(NamedTuple):
@@ -76,55 +68,41 @@ def threshold(experiment: Experiment, place: str) -> Ceiling:
     return bayes_threshold(**{**experiment.env_settings, **changes})
 
 
-def play(model: RecurrentSAC, settings: Mapping[str, Any]) -> Played:
+def play_shown(model: RecurrentSAC, experiment: Experiment) -> PlayedEpisode:
     """The first episode, counting seeds from 0, that takes LEAST_SAMPLES samples or more.
 
     An episode of two samples shows nothing. Whether it was won does not matter. Where TRIES seeds
     bring none, it is the longest of them.
     """
-    env = BestArm(**settings)
-    longest: Played | None = None
+    bandit = {name: (value, value) for name, value in BANDIT.items()}
+    longest: PlayedEpisode | None = None
     for seed in range(TRIES):
-        played = play_once(model, env, seed)
-        if longest is None or len(played.samples) > len(longest.samples):
+        played = play(model, experiment, seed=seed, changes=bandit)
+        if longest is None or played.steps > longest.steps:
             longest = played
-        if len(played.samples) >= LEAST_SAMPLES:
+        if played.steps >= LEAST_SAMPLES:
             break
     assert longest is not None
     return longest
 
 
-def play_once(model: RecurrentSAC, env: BestArm, seed: int) -> Played:
-    """One episode without exploration."""
-    session = model.session()
-    observation, info = env.reset(seed=seed, options=dict(BANDIT))
-    samples, beliefs, over = [], [], False
-    while not over:
-        samples.append(float(observation[0]))
-        beliefs.append(info["privileged"])
-        action = int(session.act(observation))
-        observation, _, over, _, info = env.step(action)
-    mean, std = np.asarray(beliefs, dtype=float).T.tolist()
-    return Played(samples, mean, std, action if action in (ABOVE, BELOW) else None, info["win"])
-
-
 def as_table(title: str, rows: Mapping[str, Row], ceilings: Mapping[str, Ceiling]) -> str:
     """A Markdown table that reads well on a terminal, too."""
-    head = ["agent", "best evaluation", "last evaluation", "return", "win rate", "steps"]
-    body = [[*head, "return, noisier", "trained in"]]
+    head = (
+        "agent", "best evaluation", "last evaluation", "return", "win rate", "steps",
+        "return, noisier", "trained in",
+    )  # fmt: skip
+    body = []
     for agent, row in rows.items():
         found = row.new["in"]
         mine = (found["normalized"], found["win_rate"], found["length"])
         numbers = _rounded(row.best, row.last, *mine, row.new["out"]["normalized"])
-        body.append([agent, *numbers, duration(row.seconds)])
+        body.append((agent, *numbers, duration(row.seconds)))
     best = ceilings["in"]
     known = _rounded(
         best.normalised_return, best.win_rate, best.length, ceilings["out"].normalised_return
     )
-    body.append(["Bayes threshold", "–", "–", *known, "–"])
-    wide = [max(map(len, column)) for column in zip(*body, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
-    lines.insert(1, "|" + "|".join("-" * (n + 2) for n in wide) + "|")
+    body.append(("Bayes threshold", "–", "–", *known, "–"))
     notes = (
         "Returns are divided by 10, the reward of a right decision. Evaluations: the picture's, "
         "during training.",
@@ -136,7 +114,7 @@ def as_table(title: str, rows: Mapping[str, Row], ceilings: Mapping[str, Ceiling
         f"{LEAST_SAMPLES} samples or more (else the longest of {TRIES}), won or lost.",
         "One seed and a short training: a look, not a comparison.",
     )
-    return "\n".join([title, "", *lines, "", *notes, ""])
+    return Table("demo", title, head, body, notes).markdown()
 
 
 def _rounded(*numbers: float) -> list[str]:

@@ -1,16 +1,12 @@
-"""`kalmanac demo`: the verb."""
+"""The whole demo in order: train, measure, draw, write."""
 
-import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-
-import torch
 
 from kalmanac.demo import bandit
 from kalmanac.demo.tracking import MISSING, Tracked, track, tracking
 from kalmanac.demo.training import Trained, train
-from kalmanac.runlog import MODELS
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import RecurrentSAC
 
 PICTURE, TABLE = "demo.png", "demo.md"
@@ -45,7 +41,7 @@ def leave(folder: Path, arms: dict[str, Trained], tracked: Tracked) -> str:
     rows = {agent: bandit.measure(arms[agent]) for agent in reversed(bandit.AGENTS)}
     ceilings = {name: bandit.threshold(told, name) for name in bandit.PLACES}
     model = RecurrentSAC.load(place / MODELS["last"], device="cpu")
-    played = bandit.play(model, told.env_settings)
+    played = bandit.play_shown(model, told)
     draw(title, arms, ceilings["in"], played, tracked, folder / PICTURE)
     table = f"{bandit.as_table(title, rows, ceilings)}\n{as_lines(tracked)}"
     (folder / TABLE).write_text(table, encoding="utf-8")
@@ -64,41 +60,3 @@ def as_lines(tracked: Tracked) -> str:
         "episodes. How it widens in gaps\nis the Kalman layer's own arithmetic, there before "
         "any training; the estimate is learnt.\n"
     )
-
-
-def main(argv: Sequence[str]) -> int:
-    """The verb."""
-    parser = argparse.ArgumentParser(
-        prog="kalmanac demo",
-        description="Train vssm+kf, oracle and memoryless on the shortened Best Arm, and vssm+kf "
-        f"on a noisy signal with gaps, in minutes; leave one picture ({PICTURE}) and one table. "
-        "Runs that are finished are kept: a second start goes on with the first that is not.",
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="default: %(default)s"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    parser.add_argument("--steps", type=int, metavar="N", help="of each agent; default: its own")
-    options = parser.parse_args(argv)
-    for name, least in (("seed", 0), ("steps", 1)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"--{name}: got {value}, expected at least {least}")
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        print("kalmanac demo: needs matplotlib: pip install 'kalmanac[report]'", file=sys.stderr)
-        return 1
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are too small for more: on a busy machine more is slower
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        return demo(options.out, options.seed, options.steps)
-    except OSError as error:
-        print(f"kalmanac demo: --out {options.out}: {error.strerror}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; finished runs are kept, and a second start goes on from there")
-        return 130
-    finally:
-        torch.set_num_threads(threads)

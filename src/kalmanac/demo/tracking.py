@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kalmanac.demo.training import Trained
 from kalmanac.envs.track import exact_filter
 from kalmanac.experiment import Experiment, evaluation_environment
-from kalmanac.runlog import MODELS
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import RecurrentSAC
 
 MISSING, BURST = 0.4, 6.0  # share of readings, and steps of a gap on average

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from kalmanac.experiment import Experiment, Progress, run
-from kalmanac.runlog import is_run, read_summary
+from kalmanac.experiment import Experiment, run
+from kalmanac.run_reader import is_run, read_summary
+from kalmanac.sac import Progress
 
 
 class Trained(NamedTuple):

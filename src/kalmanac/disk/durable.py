@@ -2,6 +2,9 @@
 
 No link is followed and no name is shared: what is written lies in the folder that was named, and
 files elsewhere stay as they are.
+
+Everything that took time to compute is written here: run folders, models, replays, played episodes,
+plans of sweeps, measured speeds. Pictures, tables and pages are not: a report makes them again.
 """
 
 import os

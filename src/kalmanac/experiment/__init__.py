@@ -14,7 +14,6 @@ from kalmanac.experiment.estimate import Estimate, estimate
 from kalmanac.experiment.evaluation import evaluate
 from kalmanac.experiment.extending import way_on
 from kalmanac.experiment.failure import RunFailedError
-from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.experiment.running import resume, resume_together, run, run_together
 from kalmanac.experiment.signals import StopSignals
@@ -29,7 +28,6 @@ __all__ = [
     "Experiment",
     "NoRoomError",
     "Outcome",
-    "Progress",
     "RunFailedError",
     "StopSignals",
     "Trust",

@@ -17,7 +17,7 @@ from kalmanac.experiment.playing import play, play_adversarial
 from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.heatmap_file import Heatmap, write_heatmap
 from kalmanac.rollout import evaluate_policy
-from kalmanac.runlog import EVALUATIONS, HEATMAP, MODELS
+from kalmanac.run_reader import EVALUATIONS, HEATMAP, MODELS
 from kalmanac.sac import RecurrentSAC
 
 MODEL = "last"  # a choice: the paper's figures show agents after their training

@@ -12,7 +12,8 @@ from kalmanac.envs.best_arm import BestArmVector, Rules
 from kalmanac.envs.registry import EnvironmentSpec, environment, make_vector, worker_count
 from kalmanac.envs.sensors import Corruption
 from kalmanac.envs.workers import TIMEOUT, words
-from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.expect import expect_known
+from kalmanac.experiment.description import Experiment
 from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 

@@ -4,13 +4,11 @@ Defaults are the paper's for POPGym (Table 1); the presets of `kalmanac.suites` 
 """
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 import json
-import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +16,7 @@ from kalmanac.agent.settings import ActorObjective, AgentSettings
 from kalmanac.agent_names import ORACLE, agent_of, agent_settings
 from kalmanac.encoders import ENCODERS, encoder_settings
 from kalmanac.envs.sensors import Corruption
+from kalmanac.expect import expect_known, expect_mapping, spell
 from kalmanac.older_runs import EARLIER
 from kalmanac.sac.settings import Drawing, TrainingSettings
 
@@ -232,42 +231,6 @@ class Experiment:
         data = json.loads(text)
         expect_mapping("experiment", data)
         return Experiment.from_data(data)
-
-
-def expect_known(what: str, name: Any, known: Iterable[str]) -> None:
-    """Raise ValueError with the nearest right name unless `name` is one of `known`."""
-    names = list(known)
-    if name in names:
-        return
-    close = [x for x in names if _initials(x) == str(name).strip("-")]  # lr: learning_rate
-    close += difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
-    raise ValueError(f"{what}: got {name!r}; {hint}")
-
-
-def _initials(name: str) -> str:
-    return "".join(word[0] for word in re.split("[-_]", name) if word)
-
-
-def expect_mapping(name: str, value: object) -> None:
-    """Raise TypeError unless `value` has names for its values."""
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{name}: got {value!r}, expected names with values")
-
-
-def spell(hint: Any) -> str:
-    """A type as a reader of an error message knows it."""
-    if hint is types.NoneType:
-        return "None"
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(map(spell, get_args(hint)))
-    if get_origin(hint) is Literal:
-        return " or ".join(map(str, get_args(hint)))
-    if get_origin(hint) is tuple:
-        return f"a list of {spell(get_args(hint)[0])}"
-    return {int: "int", float: "a number", bool: "true or false", str: "a word"}.get(
-        hint, "NAME=VALUE"
-    )
 
 
 @functools.cache

@@ -8,12 +8,13 @@ from typing import Any
 from kalmanac.checkpoint import BadFileError
 from kalmanac.disk import FolderInUseError
 from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.evaluation import evaluation_line
 from kalmanac.experiment.failure import RunFailedError, how_to_go_on
-from kalmanac.experiment.progress import evaluation_line
 from kalmanac.experiment.signals import StopSignals
 from kalmanac.experiment.under_way import Outcome
 from kalmanac.printable import MESSAGE, one_line
-from kalmanac.runlog import FolderTakenError, read_summary
+from kalmanac.run_folder import FolderTakenError
+from kalmanac.run_reader import read_summary
 
 
 def exit_status(outcome: Outcome, signal: int | None) -> int:

@@ -18,9 +18,9 @@ from kalmanac.experiment.memory import held_bytes, release
 from kalmanac.experiment.room import GB, needed
 from kalmanac.ops.device import held_on_gpus, synchronize
 from kalmanac.ops.dispatch import packs_rows
+from kalmanac.printable import duration
 from kalmanac.replay import Batch
 from kalmanac.rollout import closed
-from kalmanac.runlog import duration
 from kalmanac.sac import RecurrentSAC, TrainingSettings
 
 

@@ -1,6 +1,6 @@
 """Evaluation episodes as numbers for the log: returns, lengths, wins, and the actions taken."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,20 @@ class OnDevice:
             | _shares(*_counts(played.episodes.lengths, played.last_actions))
             for played in found
         ]
+
+
+def evaluation_line(values: Mapping[str, float]) -> str:
+    """Normalised return, length and win rate of each evaluation, in one line."""
+    places: dict[str, dict[str, float]] = {}
+    for key, value in values.items():
+        _, place, name = key.split("/")
+        places.setdefault(place, {})[name] = value
+    told = []
+    for place, found in places.items():
+        wins = f", wins {found['win_rate']:.2f}" if "win_rate" in found else ""
+        cut = f", {found['cut']:.0f} cut" if found.get("cut") else ""
+        told.append(f"{place} {found['normalized']:.3g} (length {found['length']:.3g}{wins}{cut})")
+    return "  ".join(told)
 
 
 def _means(found: Evaluation, normaliser: float) -> dict[str, float]:

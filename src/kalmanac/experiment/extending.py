@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kalmanac.experiment.description import Experiment
-from kalmanac.runlog import FolderTakenError, checkpoint_steps, read_summary
+from kalmanac.run_folder import FolderTakenError
+from kalmanac.run_reader import checkpoint_steps, read_summary
 
 
 class WayOn(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from kalmanac.rollout import EnvironmentFailedError
-from kalmanac.runlog import resumable
+from kalmanac.run_reader import resumable
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)

@@ -16,15 +16,39 @@ from kalmanac.envs import (
 )
 from kalmanac.envs.bayes import adversarial_seed, adversarial_settings
 from kalmanac.episode_file import About, PlayedEpisode, write_episode
+from kalmanac.expect import expect_known
 from kalmanac.experiment.building import check_environment
-from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.insight import Insight
+from kalmanac.experiment.trust import Trust, ask_on_terminal, read_trusted
 from kalmanac.experiment.witness import Witness
 from kalmanac.rollout import closed, evaluate_policy
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import RecurrentSAC
 
 BEST_ARM_ACTIONS = ("ask", "above", "below")
 ADVERSARIAL = "adversarial"
+PRETRAINED = Path(__file__).parents[1] / "pretrained"
+SHIPPED = {False: PRETRAINED / "best-arm", True: PRETRAINED / "best-arm-two-channels"}  # latent?
+
+
+def load_run(
+    run: str | os.PathLike[str], which: str = "best", trust: Trust = False
+) -> tuple[RecurrentSAC, Experiment]:
+    """The agent of a run, on the CPU, and what it was trained for.
+
+    Where its environment is somebody else's code, whoever sits at the terminal is asked.
+    """
+    experiment = read_trusted(run, trust, ask_on_terminal)
+    return RecurrentSAC.load(find_model(run, which), device="cpu"), experiment
+
+
+def find_model(run: str | os.PathLike[str], which: str) -> Path:
+    """A run's model file, "best" or "last"; FileNotFoundError where there is none."""
+    file = Path(run, MODELS[which])
+    if not file.is_file():
+        raise FileNotFoundError(f"run: got {os.fspath(run)}, expected one with {file.name}")
+    return file
 
 
 def record_episodes(

@@ -20,7 +20,8 @@ from kalmanac.experiment.evaluation import EvaluationStoppedError, OnDevice, eva
 from kalmanac.experiment.memory import held_bytes
 from kalmanac.ops.device import held_on_gpus
 from kalmanac.rollout import EnvironmentFailedError, Episode, close_failed, closed
-from kalmanac.runlog import MODELS, RunFolder
+from kalmanac.run_folder import RunFolder
+from kalmanac.run_reader import MODELS
 from kalmanac.sac import Callback, RecurrentSAC
 
 _KEPT = (

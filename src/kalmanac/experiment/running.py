@@ -14,21 +14,15 @@ from typing import Any
 from kalmanac.checkpoint import BadFileError, Checkpoint, CheckpointFolder
 from kalmanac.disk import FolderLock
 from kalmanac.experiment.description import Experiment
+from kalmanac.experiment.evaluation import evaluation_line
 from kalmanac.experiment.extending import same_but_for_the_end, way_on
 from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
-from kalmanac.experiment.progress import Progress, evaluation_line
 from kalmanac.experiment.room import NoRoomError
 from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
-from kalmanac.runlog import (
-    LOCK,
-    Overwrite,
-    RunFolder,
-    checkpoint_steps,
-    expect_marks,
-    refuse_no_run,
-)
-from kalmanac.sac import Lockstep
+from kalmanac.run_folder import Overwrite, RunFolder, expect_marks
+from kalmanac.run_reader import LOCK, checkpoint_steps, refuse_no_run
+from kalmanac.sac import Lockstep, Progress
 
 AnyPath = str | os.PathLike[str]
 # what a run is made from: its experiment, its folder, and where it goes on from
@@ -245,13 +239,13 @@ def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> 
     progress = how.progress
     if progress is None:
         return how
-    if runs == 1:
-        return replace(how, told=progress.evaluated, evaluating=progress.evaluating)
-    told = partial(_tell, progress, experiment.seed)
-    evaluating = partial(progress.evaluating, seed=experiment.seed)
+    seed = None if runs == 1 else experiment.seed
+    told = partial(_tell, progress, seed)
+    evaluating = partial(progress.evaluating, seed=seed)
     shown = progress if number == 0 else None
     return replace(how, progress=shown, told=told, evaluating=evaluating)
 
 
-def _tell(progress: Progress, seed: int, step: int, values: dict[str, float]) -> None:
-    progress.say(f"seed {seed}, step {step:,}: {evaluation_line(values)}")
+def _tell(progress: Progress, seed: int | None, step: int, values: dict[str, float]) -> None:
+    whose = "" if seed is None else f"seed {seed}, "
+    progress.say(f"{whose}step {step:,}: {evaluation_line(values)}")

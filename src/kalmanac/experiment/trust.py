@@ -12,14 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 from kalmanac.envs.registry import foreign_code
-from kalmanac.experiment.description import Experiment, expect_mapping
-from kalmanac.runlog import (
-    experiment_bytes,
-    is_signed,
-    parse_experiment,
-    refuse_links,
-    sign_experiment,
-)
+from kalmanac.expect import expect_mapping
+from kalmanac.experiment.description import Experiment
+from kalmanac.run_folder import sign_experiment
+from kalmanac.run_reader import experiment_bytes, is_signed, parse_experiment, refuse_links
 
 Trust = bool | Collection[Experiment]  # yes, no, or the experiments that the caller wants to run
 Ask = Callable[[str], bool]

@@ -16,12 +16,11 @@ from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.evaluation import EvaluationStoppedError
 from kalmanac.experiment.failure import RunFailedError, explain, how_to_go_on
 from kalmanac.experiment.keeping import Keeper
-from kalmanac.experiment.progress import Progress
 from kalmanac.experiment.recording import Evaluating, Recorder, Told
 from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.rollout import EnvironmentFailedError, close_failed, closed
-from kalmanac.runlog import RunFolder
-from kalmanac.sac import Callback, TrainingLoop
+from kalmanac.run_folder import RunFolder
+from kalmanac.sac import Callback, Progress, TrainingLoop
 
 CHECKPOINT_EVERY = 10_000
 FRESH = (

@@ -102,13 +102,17 @@ def panels(
     return figure, axes
 
 
-def legend(figure: Figure, entries: Mapping[str, Look], extra: Sequence[Any] = ()) -> None:
-    """One legend for all panels, in the room that `panels` left for its names."""
-    handles = [
+def legend_handles(entries: Mapping[str, Look]) -> list[Any]:
+    """What stands in a legend for each of the agents."""
+    return [
         Line2D([], [], color=look.colour, ls=look.dash, marker=look.marker, ms=4, label=name)
         for name, look in entries.items()
     ]
-    handles += list(extra)
+
+
+def legend(figure: Figure, entries: Mapping[str, Look], extra: Sequence[Any] = ()) -> None:
+    """One legend for all panels, in the room that `panels` left for its names."""
+    handles = [*legend_handles(entries), *extra]
     if handles:
         columns = _legend_columns([str(h.get_label()) for h in handles], figure.get_figwidth())
         figure.legend(

@@ -13,7 +13,7 @@ from kalmanac.report.episode_figure import heading
 from kalmanac.report.episode_panels import draw_samples
 from kalmanac.report.groups import BEST_ARM, Group
 from kalmanac.report.latent_figure import latent_figure
-from kalmanac.runlog import EVALUATIONS
+from kalmanac.run_reader import EVALUATIONS
 
 SHOWN = ((0.5, 0.5), (0.5, 1.0))  # μ and σ of the paper's two examples
 ADVERSARIAL = "adversarial"  # the title of an episode that begins with misleading samples

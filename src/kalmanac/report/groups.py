@@ -17,7 +17,7 @@ from kalmanac.older_runs import NEUTRAL
 from kalmanac.printable import one_line
 from kalmanac.report.published import popgym_table
 from kalmanac.report.runs import Run
-from kalmanac.runlog import EXPERIMENT
+from kalmanac.run_reader import EXPERIMENT
 
 BEST_ARM, DMC, POPGYM, OTHER = "best-arm", "dmc", "popgym", "other"
 

@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 
 from kalmanac.json_file import expect_whole
 from kalmanac.older_runs import as_it_was
-from kalmanac.printable import one_line
-from kalmanac.runlog import (
+from kalmanac.printable import LONGEST_PATH, one_line
+from kalmanac.run_reader import (
     EXPERIMENT,
     METRICS,
     Row,
-    parts_of_run,
+    find_run_folders,
     read_evaluations,
-    read_experiment,
-    read_last_timing,
     read_provenance,
-    read_summary,
-    refuse_links,
+    read_record,
     series,
+    why_unreadable,
 )
 
 Floats = NDArray[np.float64]
@@ -34,7 +32,6 @@ COUNTS = {"seed": 0, "total_steps": 1, "eval_every": 1}  # whole numbers, of at 
 IF_SAID = {"label": str, "privileged": bool}
 SHOWN_AT_MOST = 5  # names of files that belong to no run, or of settings
 MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
-LONGEST_NAME = 4096  # characters of a path
 LARGEST = 1e100  # evaluation; beyond it there is no arithmetic, nor a picture
 UNKNOWN = "unknown"
 
@@ -103,16 +100,11 @@ def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> 
     def unread(error: OSError) -> None:
         walk.notices.append(f"{_name(Path(error.filename), root)}: not read: {error.strerror}")
 
-    for place, inside, files in os.walk(root, onerror=unread):
-        path = Path(place)
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
-        if leave_out is not None and path.resolve() == leave_out.resolve():
-            inside.clear()
-        elif parts_of_run(path):
-            inside.clear()
-            _take(path, _name(path, root), walk)
-        else:
-            walk.strangers += [_name(path / name, root) for name in files]
+    def stranger(file: Path) -> None:
+        walk.strangers.append(_name(file, root))
+
+    for path in find_run_folders(root, leave_out=leave_out, unread=unread, other=stranger):
+        _take(path, _name(path, root), walk)
     if names := sorted(walk.strangers):
         walk.notices.append(f"{_some(names)}: not part of a run, not read")
     runs = _once_each(walk.runs, walk.notices)
@@ -121,7 +113,7 @@ def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> 
 
 
 def _name(path: Path, root: Path) -> str:
-    return one_line("." if path == root else path.relative_to(root).as_posix(), LONGEST_NAME)
+    return one_line("." if path == root else path.relative_to(root).as_posix(), LONGEST_PATH)
 
 
 def _take(path: Path, name: str, walk: _Walk) -> None:
@@ -129,8 +121,7 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
     try:
         run, cut = _read(path, name)
     except Exception as error:  # whatever it is, it is this run's alone
-        told = str(error) if isinstance(error, OSError | ValueError) else repr(error)
-        walk.notices.append(f"{name}: left out: {one_line(told.replace(f'{path}{os.sep}', ''))}")
+        walk.notices.append(f"{name}: left out: {why_unreadable(error, path)}")
         return
     at = f"{run.status}, step {run.summary.get('step', 0):,} of {run.experiment['total_steps']:,}"
     if cut:
@@ -145,17 +136,15 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
 
 def _read(path: Path, name: str) -> tuple[Run, bool]:
     """A run, and whether its metrics end in mid-line; ValueError for what is none."""
-    refuse_links(path)
-    experiment = read_experiment(path)
+    experiment, summary, timing = read_record(path)
     _expect_experiment(experiment)
     rows, cut = read_evaluations(path)
     steps = np.asarray([row["step"] for row in rows], np.int64)
     if (np.diff(steps) < 0).any():
         raise ValueError(f"{METRICS}: got evaluations whose steps go back, expected rising ones")
-    clock = read_last_timing(path) or {}
     run = Run(
-        name, path, experiment, read_summary(path), read_provenance(path), steps,
-        evaluations(rows), seconds=clock.get("time/elapsed"),
+        name, path, experiment, summary, read_provenance(path), steps,
+        evaluations(rows), seconds=timing.get("time/elapsed"),
     )  # fmt: skip
     if len(places := {key.partition("/")[0] for key in run.values}) > MOST_PLACES:
         raise ValueError(f"{METRICS}: got {len(places):,} places of evaluation, expected fewer")

@@ -5,7 +5,7 @@ from kalmanac.sac.callbacks import Callback, Callbacks, EvalCallback
 from kalmanac.sac.lockstep import Lockstep
 from kalmanac.sac.loop import TrainingLoop
 from kalmanac.sac.normaliser import Normaliser
-from kalmanac.sac.progress import ProgressBar
+from kalmanac.sac.progress import Progress
 from kalmanac.sac.recent import RecentEpisodes
 from kalmanac.sac.recurrent_sac import RecurrentSAC
 from kalmanac.sac.session import Session
@@ -18,7 +18,7 @@ __all__ = [
     "Lockstep",
     "Normaliser",
     "PolicyState",
-    "ProgressBar",
+    "Progress",
     "RecentEpisodes",
     "RecurrentSAC",
     "Session",

@@ -1,6 +1,7 @@
 """RecurrentSAC: soft actor-critic for partial observability, used like an algorithm of SB3."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,7 +28,7 @@ from kalmanac.sac.model_check import check_learnt, check_model, config_of, readi
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
-from kalmanac.sac.progress import ProgressBar
+from kalmanac.sac.progress import Progress
 from kalmanac.sac.replay_buffer import read_buffer, write_buffer
 from kalmanac.sac.return_scale import ReturnScale
 from kalmanac.sac.session import Session
@@ -174,7 +175,8 @@ class RecurrentSAC:
         """
         members = Callbacks(callback).members
         if progress_bar:
-            members.append(ProgressBar(total_timesteps, every=log_interval))
+            begun = self.num_timesteps
+            members.append(Progress(total_timesteps, sys.stderr, every=log_interval, start=begun))
         for _ in self.advance(total_timesteps, members):
             pass
         return self

@@ -9,12 +9,12 @@ import numpy as np
 
 from kalmanac.disk import make_folder, refuse_link
 from kalmanac.experiment import Experiment
-from kalmanac.runlog import read_summary
+from kalmanac.run_reader import read_summary
 from kalmanac.search.space import Varied, describe, merged
+from kalmanac.suites.tasks import default_folder
 from kalmanac.sweep.executor import Done
 from kalmanac.sweep.plan import Planned, Work
 from kalmanac.sweep.work import ELSEWHERE
-from kalmanac.train import default_folder
 
 FOLDER, JOURNAL = ".search", "study.journal"
 WHAT, UNDER_WAY = "what", "under way"  # what is written beside a study and a trial

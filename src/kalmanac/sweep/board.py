@@ -8,9 +8,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
-from kalmanac.runlog import Row, duration, read_last_timing, read_summary
+from kalmanac.bars import Bars
+from kalmanac.printable import duration
+from kalmanac.run_reader import Row, read_last_timing, read_summary
 from kalmanac.sweep.executor import Done
 from kalmanac.sweep.plan import Planned, Work
 
@@ -29,18 +31,15 @@ class Board:
     def __init__(self, root: Path, total: int, before: int, stream: TextIO | None = None) -> None:
         self.root, self.total, self.done = root.resolve(), total, before
         self.stream = sys.stdout if stream is None else stream
-        self._bars: Any = _bars(self.stream)
-        self._all: Any = None
-        self._each: dict[Path, Any] = {}
+        self._bars = Bars(self.stream, counts=True)
+        self._all = 0
+        self._each: dict[Path, int] = {}
         self._began: dict[Path, float] = {}
         self._start, self._before = time.monotonic(), before
         self._next_look = 0.0
 
     def __enter__(self) -> "Board":
-        if self._bars is not None:
-            self._all = self._bars.add_task("all runs", total=self.total, completed=self.done,
-                                            figures="")  # fmt: skip
-            self._bars.start()
+        self._all = self._bars.add(self.total, "all runs", done=self.done)
         return self
 
     def __exit__(
@@ -49,20 +48,17 @@ class Board:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bars is not None:
-            for bar in self._each.values():
-                self._bars.remove_task(bar)
-            self._bars.stop()
+        for bar in self._each.values():
+            self._bars.remove(bar)
+        self._bars.stop()
 
     def began(self, work: Work) -> None:
         """A bar for each run."""
         for planned in work:
             self._began[planned.folder] = time.monotonic()
-            if self._bars is not None:
-                self._each[planned.folder] = self._bars.add_task(
-                    self._name(planned), total=planned.experiment.total_steps, figures="",
-                    visible=len(self._each) < SHOWN,
-                )  # fmt: skip
+            self._each[planned.folder] = self._bars.add(
+                planned.experiment.total_steps, self._name(planned), visible=len(self._each) < SHOWN
+            )
 
     def ended(self, done: Done) -> None:
         """A line for each run."""
@@ -71,19 +67,17 @@ class Board:
             seconds = time.monotonic() - self._began.pop(planned.folder)
             label = f" ({planned.experiment.label})" if planned.experiment.label else ""
             why = f": {ended.error}" if ended.error else _result(planned)
-            self.say(
+            self._bars.say(
                 f"{self.done}/{self.total} {self._name(planned)}{label} {ended.status} "
                 f"after {duration(seconds)}{why}"
             )
-            if (bar := self._each.pop(planned.folder, None)) is not None:
-                self._bars.remove_task(bar)
-        if self._bars is not None:
-            self._bars.update(self._all, completed=self.done, figures=self._left())
+            self._bars.remove(self._each.pop(planned.folder))
+        self._bars.update(self._all, completed=self.done, figures=self._left())
 
     def look(self) -> None:
         """How far the runs have come, where it is time and somebody sees it."""
         now = time.monotonic()
-        if self._bars is None or now < self._next_look:
+        if not self._bars.shown or now < self._next_look:
             return
         self._next_look = now + EVERY
         for folder, bar in self._each.items():
@@ -92,13 +86,6 @@ class Board:
                 row = read_last_timing(folder) or {}
             figures = f"{row['time/fps']:,.0f} steps/s" if row.get("time/fps") else ""
             self._bars.update(bar, completed=row.get("step", 0), figures=figures)
-
-    def say(self, text: str) -> None:
-        """A line, above the bars where there are some."""
-        if self._bars is not None:
-            self._bars.console.print(text, highlight=False, markup=False, soft_wrap=True)
-        else:
-            print(text, file=self.stream, flush=True)
 
     def _name(self, planned: Planned) -> str:
         return planned.folder.relative_to(self.root).as_posix()
@@ -116,19 +103,3 @@ def _result(planned: Planned) -> str:
     last = read_summary(planned.folder).get("last") or {}
     value = last.get(f"eval/{planned.experiment.evaluations[0]}/normalized")
     return "" if value is None else f", last {value:.3g}"
-
-
-def _bars(stream: TextIO) -> Any:
-    """rich's; None where the stream is no terminal."""
-    if not stream.isatty():
-        return None
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
-        console=Console(file=stream),
-    )

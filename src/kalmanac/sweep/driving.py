@@ -4,18 +4,47 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
+from kalmanac.experiment import CHECKPOINT_EVERY
+from kalmanac.ops.device import gpus
 from kalmanac.sweep.board import Board
 from kalmanac.sweep.executor import Done, Executor
+from kalmanac.sweep.local import LocalProcesses, cores
+from kalmanac.sweep.on_ray import OnRay
 from kalmanac.sweep.plan import Work
 from kalmanac.sweep.record import Failure, Record
+from kalmanac.sweep.work import How
 
 WAIT = 0.5  # seconds between two looks at signals and at the runs' progress
 
 
-def new_stop_file(record: Record) -> Path:
-    """Of one sweep; no other one stops with it."""
-    return record.folder / f"stop-{uuid.uuid4().hex[:12]}"
+def make_executor(
+    record: Record, *, on: Literal["local", "ray"] = "local", jobs: int | None = None,
+    device: str = "auto", threads: int | None = None, ray_address: str | None = None,
+    gpus_per_job: float = 0.25, checkpoint_every: int = CHECKPOINT_EVERY, tensorboard: bool = True,
+) -> tuple[Executor, How]:  # fmt: skip
+    """Cores are shared: each job has as many threads as there are cores for it.
+
+    Args:
+        on: "local" are processes of this machine, "ray" a cluster whose machines share the folder.
+        jobs: at a time; None is one for each core, on a GPU one in all.
+        threads: of each job; None is the cores by the jobs.
+        gpus_per_job: with Ray, the share of a GPU that a job takes.
+    """
+    gpu = device.startswith("cuda") or (device == "auto" and on == "local" and bool(gpus()))
+    at_once = jobs or (1 if gpu else cores())
+    how = How(
+        record.folder / f"stop-{uuid.uuid4().hex[:12]}",  # no other sweep stops with it
+        device="cuda" if gpu and device == "auto" else device if gpu else "cpu",
+        threads=threads or (1 if on == "ray" else max(1, cores() // at_once)),
+        events=tensorboard,
+        checkpoint_every=checkpoint_every,
+    )
+    if on == "local":
+        return LocalProcesses(at_once, how, record.folder), how
+    executor = OnRay(how, device=device, address=ray_address, gpus=gpus_per_job, jobs=jobs)
+    return executor, executor.how
 
 
 def drive(

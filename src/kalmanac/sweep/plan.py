@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kalmanac.envs.extras import missing
+from kalmanac.expect import expect_known
 from kalmanac.experiment import AGENTS, Experiment, check_environment
 from kalmanac.experiment.afterwards import Afterwards
-from kalmanac.experiment.description import expect_known
-from kalmanac.runlog import read_experiment, read_summary
-from kalmanac.runs import walk
+from kalmanac.run_reader import find_run_folders, read_experiment, read_summary
 from kalmanac.suites import SUITES
 from kalmanac.suites import quick as quickly
-from kalmanac.train import default_folder
+from kalmanac.suites.tasks import default_folder
 
 EVERYTHING = "all"
 FIXED = {"seed": "--seeds", "encoder": "--agents", "env": "--tasks", "privileged": "--agents"}
@@ -146,7 +145,7 @@ def refuse_missing(plan: Iterable[Planned]) -> None:
 def lying(root: Path) -> dict[str, Path]:
     """The runs at and below `root` by their hashes; of two, the finished one."""
     found: dict[str, Path] = {}
-    for path in walk(root) if root.is_dir() else ():
+    for path in find_run_folders(root) if root.is_dir() else ():
         with suppress(OSError, ValueError, TypeError):  # not ours, or of another version
             its = Experiment.from_data(read_experiment(path)).hash
             if its not in found or read_summary(path).get("status") == "finished":

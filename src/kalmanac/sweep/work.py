@@ -20,13 +20,8 @@ from kalmanac.experiment import (
     run_together,
 )
 from kalmanac.experiment.afterwards import play_afterwards
-from kalmanac.runlog import (
-    LOCK,
-    FolderTakenError,
-    checkpoint_steps,
-    read_summary,
-    refuse_in_use,
-)
+from kalmanac.run_folder import FolderTakenError, refuse_in_use
+from kalmanac.run_reader import LOCK, checkpoint_steps, read_summary
 from kalmanac.sweep.plan import Planned, Work
 
 ELSEWHERE = "elsewhere"  # another process is at it

@@ -1,0 +1,40 @@
+"""The verb `envs`, from words to exit status."""
+
+import pytest
+from gymnasium import spaces
+
+from kalmanac.cli import main
+from kalmanac.cli.envs import words
+from kalmanac.envs import ENVS
+
+
+def test_it_lists_every_environment_with_spaces_horizon_and_noise(capsys):
+    assert main(["envs", "best-arm", "popgym", "pendulum"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "observation", "action", "true", "state", "horizon", "noise"]
+    found = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    assert list(found) == [
+        name for name in ENVS if name == "best-arm" or "popgym" in name or "pendulum" in name
+    ]
+    assert found["best-arm"] == "1 number 3 choices 2 numbers 1,000 σ ~ U(0, 2)"
+    assert found["dmc/pendulum-swingup"] == ("3 numbers 1 in [-1, 1] 3 numbers 1,000 preset: 0.1")
+    assert found["popgym/MineSweeperEasy"] == "3 in [0, 1] 16 choices 48 in [0, 1] 15"
+
+
+def test_a_word_that_fits_none_is_refused(capsys):
+    assert main(["envs", "chess"]) == 2
+    assert capsys.readouterr().err == "kalmanac envs: no name holds chess\n"
+
+
+@pytest.mark.slow
+def test_all_of_them_are_listed(capsys):
+    assert main(["envs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(ENVS)
+    assert not any("?" in line for line in lines)
+
+
+def test_spaces_in_words():
+    assert words(spaces.Box(-2, 1, (2, 3))) == "2 × 3 numbers"
+    assert words(spaces.Box(0, 255, (8, 8), "uint8")) == "8 × 8 numbers"
+    assert words(spaces.MultiBinary(3)) == "MultiBinary(3)"
