@@ -57,7 +57,7 @@ from kalmanac.json_file import (
     read_bounded,
     read_object,
 )
-from kalmanac.older_runs import EARLIER
+from kalmanac.settings import EARLIER
 
 EXPERIMENT, SUMMARY, PROVENANCE = "experiment.json", "summary.json", "provenance.json"
 SIGNATURE = "experiment.hmac"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import gymnasium
 
 from kalmanac.envs.workers import TIMEOUT
+from kalmanac.expect import expect_known
 from kalmanac.experiment import (
     AGENTS,
     CHECKPOINT_EVERY,
@@ -32,13 +33,12 @@ from kalmanac.experiment import (
     tell,
     training_environment,
 )
-from kalmanac.experiment.description import expect_known
 from kalmanac.experiment.flags import read_config, read_flags, show_help
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
-from kalmanac.older_runs import EARLIER
 from kalmanac.printable import MESSAGE, one_line
 from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.runlog import EXPERIMENT, FolderTakenError, is_run, refuse_taken
+from kalmanac.settings import EARLIER
 from kalmanac.suites import PRESETS, TASKS, preset
 
 

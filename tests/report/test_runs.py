@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from kalmanac.experiment import Experiment
-from kalmanac.older_runs import EARLIER
 from kalmanac.report.runs import read_runs
 from kalmanac.runlog import EXPERIMENT, METRICS, PROVENANCE, RunFolder
 from kalmanac.runs import read_run
+from kalmanac.settings import EARLIER
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run
 

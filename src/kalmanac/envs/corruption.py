@@ -13,44 +13,18 @@ import gymnasium
 from kalmanac.envs.noise import ActionNoise, ObservationNoise
 from kalmanac.envs.sensing import FrameRepeat, ObservationDelay, ObservationDropout
 from kalmanac.envs.spaces import privileged_space
-from kalmanac.envs.wrapping import (
-    ObservationAsPrivileged,
-    burst_length,
-    count,
-    deviation,
-    float_box,
-    share,
-)
+from kalmanac.envs.wrapping import ObservationAsPrivileged, burst_length, float_box
+from kalmanac.settings import CorruptionSettings
 
 
-@dataclass(frozen=True)
-class Corruption:
-    """How readings and actions are corrupted; nothing is, by default.
+@dataclass(frozen=True, kw_only=True)
+class Corruption(CorruptionSettings):
+    """How readings and actions are corrupted; nothing is, by default."""
 
-    Args:
-        noise: standard deviation of the Gaussian noise on every number of an observation.
-        action_noise: the same for actions, in units of the agent's [−1, 1]; the sum is clipped.
-        dropout: probability that a reading is missing.
-        dropout_burst: steps for which readings are missing, on average; None: independently.
-        dropout_told: the agent is told which readings are missing.
-        delay: steps by which readings are late.
-        frame_repeat: environment steps for each action.
-    """
-
-    noise: float = 0.0
-    action_noise: float = 0.0
-    dropout: float = 0.0
-    dropout_burst: float | None = None
-    dropout_told: bool = True
-    delay: int = 0
-    frame_repeat: int = 1
-
-    def __post_init__(self) -> None:
-        deviation("noise", self.noise)
-        deviation("action_noise", self.action_noise)
-        burst_length("dropout_burst", self.dropout_burst, share("dropout", self.dropout))
-        count("delay", self.delay, 0)
-        count("frame_repeat", self.frame_repeat, 1)
+    def check(self) -> None:
+        """Raise ValueError where bursts are too short for a share of readings that is missing."""
+        super().check()
+        burst_length("dropout_burst", self.dropout_burst, self.dropout)
 
     def __bool__(self) -> bool:
         """Whether anything is corrupted."""

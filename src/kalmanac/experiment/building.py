@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Literal
 
 import gymnasium
@@ -16,9 +17,10 @@ from kalmanac.envs.corruption import Corruption
 from kalmanac.envs.raised import words
 from kalmanac.envs.table import EnvironmentSpec, environment, make_vector, side_by_side
 from kalmanac.envs.workers import TIMEOUT
-from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.expect import expect_known
+from kalmanac.experiment.description import Experiment
 from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
-from kalmanac.sac import RecurrentSAC, TrainingSettings
+from kalmanac.sac import RecurrentSAC
 
 MOST_EVALUATED_AT_ONCE = 128
 
@@ -37,7 +39,7 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
     for name in experiment.evaluations:
         expect_known("evaluations", name, spec.evaluations)
     if experiment.eval_on_device:
-        bad = str(Corruption(**experiment.part(Corruption)))
+        bad = str(experiment.part(Corruption))
         if spec.make is not BestArmVector or bad:
             came = f"{experiment.env} with {bad}" if bad else experiment.env
             raise ValueError(f"eval_on_device: got True for {came}, expected best-arm as it is")
@@ -60,7 +62,7 @@ def check_device(device: str) -> None:
 
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
     """ValueError unless the environments can run in so many processes."""
-    corruption = Corruption(**experiment.part(Corruption))
+    corruption = experiment.part(Corruption)
     side_by_side(check_environment(experiment), experiment.num_envs, workers, corruption)
 
 
@@ -118,7 +120,7 @@ def most_steps(experiment: Experiment, name: str) -> int:
 
 def make_model(experiment: Experiment, env: VectorEnv[Any, Any, Any], device: str) -> RecurrentSAC:
     """An untrained agent in `env`."""
-    settings = experiment.part(AgentSettings) | experiment.part(TrainingSettings)
+    settings = asdict(experiment.part(AgentSettings))
     return RecurrentSAC(env=env, seed=experiment.seed, device=device, **settings)
 
 
@@ -134,7 +136,7 @@ def _make(
             experiment.env,
             num_envs,
             privileged=experiment.privileged,
-            corruption=Corruption(**experiment.part(Corruption)),
+            corruption=experiment.part(Corruption),
             **where,
             **settings,
         )

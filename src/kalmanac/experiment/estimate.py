@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from kalmanac.agent import Learner
+from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
@@ -19,7 +19,7 @@ from kalmanac.experiment.room import GB, needed
 from kalmanac.replay import Batch
 from kalmanac.rollout import closed
 from kalmanac.runlog import duration
-from kalmanac.sac import RecurrentSAC, TrainingSettings
+from kalmanac.sac import RecurrentSAC
 
 
 class Estimate(NamedTuple):
@@ -86,7 +86,7 @@ def endlessly(model: RecurrentSAC, steps: int) -> Iterator[RecurrentSAC]:
 
 
 def update_as_trained(
-    learner: Learner, batch: Batch, settings: TrainingSettings
+    learner: Learner, batch: Batch, settings: AgentSettings
 ) -> Callable[[], object]:
     """An update in the form that a training runs: on CUDA, replayed from a graph if it is."""
     if learner.device.type == "cuda":

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from kalmanac.experiment.description import Experiment, expect_known, expect_mapping, spell
+from kalmanac.expect import expect_known, expect_mapping, spell
+from kalmanac.experiment.description import Experiment
 
 ALIASES = {"steps": "total_steps", "agent": "encoder"}
 

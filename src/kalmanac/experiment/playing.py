@@ -16,8 +16,9 @@ from kalmanac.envs import (
 )
 from kalmanac.envs.adversarial import adversarial_seed, adversarial_settings
 from kalmanac.episode_file import About, PlayedEpisode, write_episode
+from kalmanac.expect import expect_known
 from kalmanac.experiment.building import check_environment
-from kalmanac.experiment.description import Experiment, expect_known
+from kalmanac.experiment.description import Experiment
 from kalmanac.experiment.insight import Insight
 from kalmanac.experiment.witness import Witness
 from kalmanac.rollout import closed, evaluate_policy

@@ -28,7 +28,7 @@ from kalmanac.runlog import (
     expect_marks,
     refuse_no_run,
 )
-from kalmanac.sac import Lockstep
+from kalmanac.sac import TrainingLoop
 
 AnyPath = str | os.PathLike[str]
 # what a run is made from: its experiment, its folder, and where it goes on from
@@ -207,8 +207,8 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
     try:
         _begin(jobs, hows, under_way, found)
         numbers = list(under_way)
-        Lockstep(
-            [one.loop for one in under_way.values()],
+        TrainingLoop(
+            [one.member for one in under_way.values()],
             lambda number, error, interrupted: end(numbers[number], error, interrupted),
         ).run()
     except KeyboardInterrupt:  # each run writes that down

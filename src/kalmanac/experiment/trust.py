@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from kalmanac.envs.origin import foreign_code
-from kalmanac.experiment.description import Experiment, expect_mapping
+from kalmanac.expect import expect_mapping
+from kalmanac.experiment.description import Experiment
 from kalmanac.runlog import (
     experiment_bytes,
     is_signed,

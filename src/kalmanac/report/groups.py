@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kalmanac.json_file import expect_number
-from kalmanac.older_runs import NEUTRAL
 from kalmanac.printable import one_line
 from kalmanac.report.published import popgym_table
 from kalmanac.report.runs import Run
 from kalmanac.runlog import EXPERIMENT
+from kalmanac.settings import NEUTRAL
 
 BEST_ARM, DMC, POPGYM, OTHER = "best-arm", "dmc", "popgym", "other"
 

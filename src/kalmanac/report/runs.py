@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kalmanac.json_file import expect_whole
-from kalmanac.older_runs import EARLIER
 from kalmanac.printable import one_line
 from kalmanac.runlog import (
     EXPERIMENT,
@@ -27,6 +26,7 @@ from kalmanac.runlog import (
     refuse_links,
     series,
 )
+from kalmanac.settings import EARLIER
 
 Floats = NDArray[np.float64]
 NEEDED = {"env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict}

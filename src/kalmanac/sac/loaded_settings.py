@@ -8,25 +8,18 @@ from torch import Tensor
 
 from kalmanac.agent import Learner
 from kalmanac.encoders import encoder_settings
+from kalmanac.settings import CHANGEABLE
 
-# how it collects, draws and learns; all others decide its networks, or what their weights mean
-CHANGEABLE = (
-    "learning_rate", "adam_betas", "buffer_size", "learning_starts", "batch_size", "context_length",
-    "burn_in", "tau", "gamma", "ent_coef", "initial_ent_coef", "target_entropy",
-    "target_entropy_scale",
-    "update_to_data", "drawing", "true_previous_action", "actor_objective", "entropy_in_target",
-    "bootstrap_truncated", "max_grad_norm", "overlap", "tf32",
-    "bfloat16_heads", "graph", "seed",
-)  # fmt: skip
 _WINDOW = ("context_length", "burn_in")
 
 
 def changed_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that a loaded agent is made with; ValueError for what must stay as it is."""
+    known = (*CHANGEABLE, "seed")
     for name, value in changes.items():
-        if name in CHANGEABLE and not (name in _WINDOW and _remembers_a_window(config)):
+        if name in known and not (name in _WINDOW and _remembers_a_window(config)):
             continue
-        others = ", ".join(other for other in CHANGEABLE if other != name)
+        others = ", ".join(other for other in known if other != name)
         raise ValueError(
             f"{name}: got {value!r} for a model that is loaded, expected none: its weights were "
             f"learnt with its own; {others} can be changed"

@@ -17,18 +17,16 @@ from kalmanac.agent import AgentSettings
 from kalmanac.agent.shapes import Expected
 from kalmanac.checkpoint import BadFileError
 from kalmanac.encoders import encoder_settings
-from kalmanac.older_runs import EARLIER
 from kalmanac.replay import Sizes
 from kalmanac.sac.problem import Problem
-from kalmanac.sac.settings import TrainingSettings
+from kalmanac.settings import EARLIER
 
 MUCH = 2**22  # numbers that a file may ask for without holding them
 TIMES = 64  # or so many times those that it holds
 MODERATE = {
     "layers": 4, "width": 512, "embedding": 128, "context": 4096, "images": 0, "features": 1024,
 }  # fmt: skip
-_SETTINGS = {entry.name for kind in (AgentSettings, TrainingSettings) for entry in fields(kind)}
-CONFIG = _SETTINGS - {"context"} | {"seed"}
+CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
 
 
 @contextmanager
@@ -143,7 +141,7 @@ def _moderate(settings: AgentSettings, sizes: Sizes) -> bool:
     widths = (*settings.actor_hidden, *settings.critic_hidden)
     least = {"layers": max(len(settings.actor_hidden), len(settings.critic_hidden))}
     least |= {"width": max((1, *widths)), "embedding": settings.embedding}
-    least |= {"context": settings.context or 1, "images": len(sizes.images)}
+    least |= {"context": settings.context_length + settings.burn_in, "images": len(sizes.images)}
     least |= {"features": max(sizes.observation, sizes.action, sizes.privileged)}
     usual = encoder_settings(settings.encoder)
     return all(number <= MODERATE[name] for name, number in least.items()) and all(

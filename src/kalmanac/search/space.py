@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
+from kalmanac.expect import expect_known
 from kalmanac.experiment import Experiment
-from kalmanac.experiment.description import expect_known
 
 HINT = "NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=A,B,C"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kalmanac.envs.extras import missing
+from kalmanac.expect import expect_known
 from kalmanac.experiment import AGENTS, Experiment, check_environment
 from kalmanac.experiment.afterwards import Afterwards
-from kalmanac.experiment.description import expect_known
 from kalmanac.runlog import read_experiment, read_summary
 from kalmanac.runs import walk
 from kalmanac.suites import SUITES

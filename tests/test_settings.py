@@ -1,0 +1,107 @@
+"""A setting is declared in one place, and known everywhere else."""
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kalmanac.agent import AgentSettings
+from kalmanac.experiment import Experiment
+from kalmanac.sac import RecurrentSAC
+from kalmanac.settings import CHANGEABLE, EARLIER, AllSettings, SACSettings
+
+# What the descriptions of all runs name, the oldest ones' too. A setting that is not among these is
+# newer: it is marked `Later`, so that runs which do not name it are known by what they did.
+FIRST = [
+    "env",
+    "env_settings",
+    "encoder",
+    "encoder_settings",
+    "privileged",
+    "label",
+    "total_steps",
+    "num_envs",
+    "seed",
+    "embedding",
+    "actor_hidden",
+    "critic_hidden",
+    "learning_rate",
+    "gamma",
+    "tau",
+    "ent_coef",
+    "target_entropy",
+    "target_entropy_scale",
+    "initial_ent_coef",
+    "log_std_range",
+    "head_gain",
+    "previous_action",
+    "image_channels",
+    "image_features",
+    "max_grad_norm",
+    "privileged_critic",
+    "normalize_observations",
+    "batch_size",
+    "context_length",
+    "update_to_data",
+    "drawing",
+    "burn_in",
+    "true_previous_action",
+    "buffer_size",
+    "learning_starts",
+    "eval_every",
+    "eval_episodes",
+    "evaluations",
+    "log_every",
+]
+
+
+def test_a_newer_setting_says_what_runs_did_before_it():
+    names = [entry.name for entry in dataclasses.fields(AllSettings)]
+    assert sorted(names) == sorted({*FIRST, *EARLIER})
+    assert not set(FIRST) & set(EARLIER)
+
+
+def test_descriptions_and_hashes_are_those_of_before():
+    """Folder names carry the hash, and experiment.json the order."""
+    assert Experiment().hash == "35f81ad67f7b"
+    names = list(json.loads(Experiment().to_json()))
+    assert names[:3] + names[7:13] + names[-1:] == [
+        "env", "env_settings", "noise", "delay", "frame_repeat", "encoder", "encoder_settings",
+        "privileged", "label", "log_every",
+    ]  # fmt: skip
+
+
+def test_the_agent_takes_every_setting_by_name_with_its_default():
+    parameters = inspect.signature(RecurrentSAC).parameters
+    assert list(parameters)[:2] == ["encoder", "env"]
+    for entry in dataclasses.fields(SACSettings):
+        if entry.default is not dataclasses.MISSING:
+            assert parameters[entry.name].default == entry.default
+    assert set(parameters) - {entry.name for entry in dataclasses.fields(SACSettings)} == {
+        "env", "seed", "device",
+    }  # fmt: skip
+    model = RecurrentSAC("gru", tau=1, actor_hidden=[8])
+    assert model.settings == AgentSettings("gru", tau=1.0, actor_hidden=(8,))
+
+
+def test_an_argument_that_does_not_exist_is_refused_with_the_nearest_one():
+    with pytest.raises(TypeError, match=r"^argument: got 'taau'; did you mean 'tau'\?$"):
+        RecurrentSAC("gru", taau=0.1)
+    with pytest.raises(TypeError, match=r"^argument: got 'lr'; did you mean 'learning_rate'\?$"):
+        RecurrentSAC(lr=0.1)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        RecurrentSAC("gru", None, 0.1)
+
+
+def test_a_loaded_model_keeps_what_decides_its_networks():
+    assert {"learning_rate", "tau", "gamma", "batch_size", "graph"} <= set(CHANGEABLE)
+    kept = {"encoder", "embedding", "actor_hidden", "critic_hidden", "previous_action"}
+    assert not kept & set(CHANGEABLE)
+
+
+def test_settings_need_no_torch():
+    code = "import kalmanac.settings, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
