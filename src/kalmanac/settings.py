@@ -18,6 +18,7 @@ from kalmanac.checked_fields import Above, AtLeast, CheckedFields, Within, field
 
 ActorObjective = Literal["auto", "mixed", "value", "cross-entropy"]
 Drawing = Literal["episodes", "starts", "transitions"]
+Pair = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class SACSettings(EncoderSettings):
     """Widths of the critic's hidden layers."""
     learning_rate: Annotated[float, Above(0)] = 3e-4
     """Adam's, for all networks and the temperature."""
-    adam_betas: Annotated[tuple[float, float], Within(0, 1, "[)"), Later()] = (0.9, 0.999)
+    adam_betas: Annotated[Pair, Within(0, 1, "[)"), Later((0.9, 0.999))] = (0.9, 0.99)
     """How long Adam remembers gradients and their squares. Squares of a much larger beginning slow
     down all that follows for as long as they are remembered."""
     gamma: Annotated[float, Within(0, 1)] = 0.99
@@ -121,7 +122,7 @@ class SACSettings(EncoderSettings):
     """For discrete actions, the target entropy as a share of the largest, log A."""
     initial_ent_coef: Annotated[float, Above(0)] = 1.0
     """Where a learned temperature starts."""
-    log_std_range: Annotated[tuple[float, float], Fixed()] = (-20.0, 2.0)
+    log_std_range: Annotated[Pair, Fixed()] = (-20.0, 2.0)
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: Annotated[float, Above(0), Fixed()] = 1.0
     """Scale of the heads' orthogonal initial weights."""
