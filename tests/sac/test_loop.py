@@ -101,33 +101,65 @@ def test_an_interrupt_in_the_end_of_one_ends_the_others_too() -> None:
     assert models[1].num_timesteps == 30
 
 
+class OnGpu:
+    """A member on a GPU that is not there; its one update is due in the last step."""
+
+    def __init__(self, steps: int) -> None:
+        self.left, self.ended, self.metrics = steps, 0, []
+        device = torch.device("cuda")
+        self.training = SimpleNamespace(
+            policy=SimpleNamespace(device=device), settings=AgentSettings(),
+            update=lambda: {"by": "its own graph"},
+        )  # fmt: skip
+
+    unfinished = property(lambda self: self.left > 0)
+
+    def begin(self) -> None:
+        pass
+
+    def ask(self) -> int:
+        return 0
+
+    def collect(self) -> int:
+        return int(self.left == 1)
+
+    def updated(self, metrics) -> None:
+        self.metrics.append(metrics)
+
+    def settle(self) -> None:
+        self.left -= 1
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_one_alone_updates_by_its_own_graph_which_outlives_the_loop(monkeypatch) -> None:
+    monkeypatch.delattr("kalmanac.sac.loop.Captured")
+    members = [OnGpu(2), OnGpu(1)]
+    for member in members:
+        TrainingLoop([member]).run()
+    assert [member.metrics for member in members] == [[{"by": "its own graph"}]] * 2
+
+
+def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
+    recorded = []
+
+    def captured(branches, device, record):
+        recorded.append(branches)
+        return lambda: [{"branch": i} for i in range(len(branches))]
+
+    monkeypatch.setattr("kalmanac.sac.loop.Captured", captured)
+    members = [OnGpu(2), OnGpu(2), OnGpu(1)]  # the last one is ahead, and goes alone
+    loop = TrainingLoop(members)
+    loop.run()
+    assert not loop.failures
+    assert recorded == [[members[0].training, members[1].training]]
+    metrics = [member.metrics for member in members]
+    assert metrics == [[{"branch": 0}], [{"branch": 1}], [{"by": "its own graph"}]]
+
+
 def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:
     """Nobody can tell whose the failure is; a member that has ended before stays as it ended."""
-
-    class OnGpu:
-        training = SimpleNamespace(
-            policy=SimpleNamespace(device=torch.device("cuda")), settings=AgentSettings()
-        )
-
-        def __init__(self, steps: int) -> None:
-            self.left, self.ended = steps, 0
-
-        unfinished = property(lambda self: self.left > 0)
-
-        def begin(self) -> None:
-            pass
-
-        def ask(self) -> int:
-            return 0
-
-        def collect(self) -> int:
-            return int(self.left == 1)  # an update is due in the last step
-
-        def settle(self) -> None:
-            self.left -= 1
-
-        def end(self) -> None:
-            self.ended += 1
 
     def no_room(branches, device, record):
         raise RuntimeError("no room")

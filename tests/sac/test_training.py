@@ -10,7 +10,7 @@ from kalmanac.agent import AgentSettings
 from kalmanac.agent.networks import read_history
 from kalmanac.envs import make_vector
 from kalmanac.rollout import evaluate_policy
-from kalmanac.sac import Callback, EvalCallback, RecurrentSAC
+from kalmanac.sac import Callback, EvalCallback, RecurrentSAC, TrainingLoop
 from tests.rollout.counting import Counting, counting_vector
 from tests.sac.small import Listener, Wandering, small, wandering
 
@@ -225,6 +225,25 @@ def test_callbacks_end_when_an_error_or_the_caller_ends_the_training():
     next(loop)
     loop.close()
     assert listener.ends == 1
+
+
+def test_callbacks_that_have_begun_end_where_another_one_fails_to_begin():
+    class Failing(Callback):
+        def on_start(self, model):
+            raise RuntimeError("no start")
+
+    listener = Listener()
+    with pytest.raises(RuntimeError, match="no start"):
+        small("memoryless", wandering(2)).learn(1000, [listener, Failing()])
+    assert (listener.starts, listener.steps, listener.ends) == (1, [], 1)
+
+
+def test_learning_runs_the_loop_that_several_seeds_run(monkeypatch):
+    moves = []
+    real = TrainingLoop._step
+    monkeypatch.setattr(TrainingLoop, "_step", lambda loop: (moves.append(loop), real(loop))[1])
+    small("memoryless", wandering(2)).learn(6)
+    assert [len(loop.members) for loop in moves] == [1, 1, 1]
 
 
 def test_advance_yields_after_each_vector_step():

@@ -19,9 +19,15 @@ from kalmanac.rollout import as_vector
 from kalmanac.rollout.vectors import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
-from kalmanac.sac.loaded_settings import changed_config, with_temperature
 from kalmanac.sac.loop import Member, TrainingLoop
-from kalmanac.sac.model_check import check_learnt, check_model, config_of, reading
+from kalmanac.sac.model_check import (
+    changed_config,
+    check_learnt,
+    check_model,
+    config_of,
+    reading,
+    with_temperature,
+)
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
@@ -52,7 +58,7 @@ class RecurrentSAC:
 
     @takes(Arguments)
     def __init__(
-        self, env: Environment | None = None, seed: int | None = None,
+        self, *, env: Environment | None = None, seed: int | None = None,
         device: str | torch.device = "auto", **settings: Any,
     ) -> None:  # fmt: skip
         self.settings = AgentSettings(**settings)
