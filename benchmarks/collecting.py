@@ -20,7 +20,7 @@ import torch
 from kalmanac.experiment import Experiment, evaluate, evaluation_environment, make_model
 from kalmanac.experiment.building import training_environment
 from kalmanac.experiment.evaluation import OnDevice
-from kalmanac.sac import Lockstep, RecurrentSAC
+from kalmanac.sac import RecurrentSAC, TrainingLoop
 from kalmanac.suites import preset
 from record import on_record, save
 from report import print_table
@@ -102,7 +102,7 @@ def parts(model: RecurrentSAC, steps: int) -> dict[str, float]:
     timed("observations", training.collector.reader, "read")
     timed("replay", training.replay, "add")
     timed("replay", training.replay, "begin")
-    loop = model.loop(64 * steps * (SAMPLES + 1))
+    loop = model.member(64 * steps * (SAMPLES + 1))
     samples = []
     for _ in range(SAMPLES + 1):
         spent.clear()
@@ -123,14 +123,14 @@ def round_milliseconds(
     """A vector step of all seeds and its updates, once graphs are recorded."""
     how = experiment.changed({"overlap": overlap, "learning_starts": 0})
     models = [agent(how.changed({"seed": i}), options.device) for i in range(options.seeds)]
-    lockstep = Lockstep([model.loop(experiment.total_steps) for model in models])
-    lockstep._under_way = list(range(len(models)))
+    loop = TrainingLoop([model.member(experiment.total_steps) for model in models])
+    steps = loop.steps()
     device, times = models[0].device, []
 
     def some() -> float:
         began = time.perf_counter()
         for _ in range(rounds):
-            lockstep._step()
+            next(steps)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return 1e3 * (time.perf_counter() - began) / rounds
@@ -138,7 +138,7 @@ def round_milliseconds(
     some()
     for _ in range(3):
         times.append(some())
-    assert not lockstep.failures, lockstep.failures
+    assert not loop.failures, loop.failures
     return statistics.median(times)
 
 

@@ -93,7 +93,7 @@ def ours(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield {
         "agent": f"RecurrentSAC ({options.ours})",
         "settings": {"num_envs": options.num_envs} | settings,
-        "all_settings": {**vars(model.agent_settings), **vars(model.settings)},
+        "all_settings": vars(model.settings),
     }
     watch = Watch(make_vector(options.task, TOGETHER), options.every, options.episodes)
     for _ in model.advance(options.steps, watch):

@@ -163,7 +163,7 @@ def make_learner(
     settings = AgentSettings(
         encoder=name,
         encoder_settings=ENCODER_SETTINGS.get(name, {}) if task.name == "Best Arm" else {},
-        context=task.context,
+        context_length=task.context,
         actor_hidden=task.actor_hidden,
         critic_hidden=task.critic_hidden,
         ent_coef=0.1 if task.name == "Best Arm" else "auto",

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from kalmanac import __version__
 from kalmanac.disk import FolderInUseError
 from kalmanac.heatmap_file import Heatmap, read_heatmap, write_heatmap
-from kalmanac.older_runs import EARLIER
 from kalmanac.run_folder import FolderTakenError, RunFolder, refuse_taken
 from kalmanac.run_reader import (
     CHECKPOINTS,
@@ -35,6 +34,7 @@ from kalmanac.run_reader import (
     resumable,
     series,
 )
+from kalmanac.settings import EARLIER
 
 WHAT = {"env": "best-arm", "seed": 0, "hidden": (1, 2)}
 

@@ -24,7 +24,6 @@ from kalmanac.disk import (
     sign,
     write_whole,
 )
-from kalmanac.older_runs import EARLIER
 from kalmanac.run_reader import (
     CHECKPOINT,
     CHECKPOINTS,
@@ -50,6 +49,7 @@ from kalmanac.run_reader import (
     refuse_links,
     resumable,
 )
+from kalmanac.settings import EARLIER
 
 # what a run may write, and so remove: names of evaluations, of unfinished files
 _PLAYED = re.compile(r"example-.*\.npz|adversarial\.npz|.*-seed[0-9]+\.npz")

@@ -27,7 +27,7 @@ def learner(sizes: Sizes, encoder: str = "vssm+kf", *, seed: int = 0, **settings
     defaults: dict[str, Any] = {
         "encoder_settings": small,
         "embedding": 4,
-        "context": CONTEXT,
+        "context_length": CONTEXT,
         "actor_hidden": (7,),
         "critic_hidden": (5, 6),
     }

@@ -72,7 +72,9 @@ def test_what_comes_as_a_vector_only_is_refused():
         make_vector("kalmanac.envs:BestArmVector", 2, corruption=Corruption(noise=0.1))
     assert not Corruption()
     assert Corruption(frame_repeat=2)
-    assert str(ALL).startswith("noise 0.1, action noise 0.2, dropout 0.3, dropout burst 4, delay 2")
+    assert str(ALL).startswith(
+        "noise 0.1, action noise 0.2, dropout 0.3, dropout burst 4.0, delay 2"
+    )
 
 
 def test_experiments_carry_it_and_their_hash_covers_it():

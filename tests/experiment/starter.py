@@ -74,7 +74,7 @@ def _child(words, log, hold):
 
 def _arrange(event, number, marker, go):
     """Events: a step or an update is done; a call of `os` about a file in checkpoints/."""
-    from kalmanac.sac import TrainingLoop
+    from kalmanac.sac import Member
 
     met = itertools.count(1)
 
@@ -86,8 +86,8 @@ def _arrange(event, number, marker, go):
 
     moves = {"step": "settle", "update": "updated"}
     if event in moves:
-        real = getattr(TrainingLoop, moves[event])
-        setattr(TrainingLoop, moves[event], lambda loop, *given: (meet(), real(loop, *given))[1])
+        real = getattr(Member, moves[event])
+        setattr(Member, moves[event], lambda member, *given: (meet(), real(member, *given))[1])
         return
     name, _, when = event.partition(" ")
     call = getattr(os, name)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kalmanac.agent import AgentSettings
 from kalmanac.agent.capture import WARM_UP
 from kalmanac.experiment import (
     estimate,
@@ -13,7 +14,6 @@ from kalmanac.experiment import (
 )
 from kalmanac.experiment.estimate import mean_seconds, update_as_trained
 from kalmanac.experiment.full_batch import full_batch
-from kalmanac.sac import TrainingSettings
 from tests.experiment.tiny import TINY
 
 
@@ -30,9 +30,9 @@ def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
 def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
     module = sys.modules[estimate.__module__]
     monkeypatch.setattr(module, "Captured", lambda work, device, record: (work, device, record))
-    cuda, eager = torch.device("cuda"), TrainingSettings(tf32=False, graph=False)
+    cuda, eager = torch.device("cuda"), AgentSettings(tf32=False, graph=False)
     gpu = SimpleNamespace(device=cuda, update=None)
-    (work,), device, recorded = update_as_trained(gpu, "batch", TrainingSettings())
+    (work,), device, recorded = update_as_trained(gpu, "batch", AgentSettings())
     assert (work.learner, work.batch, device) == (gpu, "batch", cuda)
     assert work.tf32
     assert recorded
@@ -42,7 +42,7 @@ def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
     half = make_model(TINY.changed({"bfloat16_heads": True}), training_environment(TINY), "cpu")
     assert half.learner.critic.head.precision == "bfloat16"  # the learner that is timed
     cpu = make_model(TINY, training_environment(TINY), "cpu").learner
-    eager = update_as_trained(cpu, "batch", TrainingSettings())
+    eager = update_as_trained(cpu, "batch", AgentSettings())
     assert (eager.func, eager.args) == (cpu.update, ("batch",))
 
 

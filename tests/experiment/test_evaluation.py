@@ -116,7 +116,7 @@ def test_the_bound_is_the_horizon_where_one_is_known(settings, steps):
 
 
 def test_a_bound_is_a_number_of_steps():
-    with pytest.raises(ValueError, match="eval_max_steps: got 0, expected at least 1"):
+    with pytest.raises(ValueError, match="eval_max_steps: got 0, expected an integer"):
         TINY.changed({"eval_max_steps": 0})
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from kalmanac.experiment import Experiment
-from kalmanac.older_runs import EARLIER
 from kalmanac.report.runs import read_runs
 from kalmanac.run_folder import RunFolder
 from kalmanac.run_reader import EXPERIMENT, METRICS, PROVENANCE
 from kalmanac.run_status import read_status
+from kalmanac.settings import EARLIER
 from kalmanac.suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run
 

@@ -4,8 +4,9 @@ import gymnasium
 import pytest
 import torch
 
+from kalmanac.agent import AgentSettings
 from kalmanac.checkpoint import replay_file
-from kalmanac.sac import RecurrentSAC, TrainingSettings
+from kalmanac.sac import RecurrentSAC
 from tests.replay.model import assert_same
 from tests.sac.small import Listener, small, wandering
 
@@ -24,14 +25,14 @@ def load(path, env=None, **changes):
 
 
 def test_a_warm_up_is_what_the_agent_has_not_seen_and_at_least_a_batch():
-    settings = TrainingSettings(learning_starts=100, batch_size=8)
+    settings = AgentSettings(learning_starts=100, batch_size=8)
     assert settings.warm_up() == 100
     assert settings.warm_up(seen=5000) == 8
     assert settings.warm_up(seen=60) == 40, "it was saved before its first update"
     assert settings.warm_up(seen=5000, held=5) == 3
     assert settings.warm_up(seen=5000, held=5000) == 0
-    assert TrainingSettings(learning_starts=4, batch_size=8).warm_up() == 4
-    assert TrainingSettings(learning_starts=0, batch_size=8).warm_up(seen=50) == 0
+    assert AgentSettings(learning_starts=4, batch_size=8).warm_up() == 4
+    assert AgentSettings(learning_starts=0, batch_size=8).warm_up(seen=50) == 0
 
 
 @pytest.mark.parametrize("ratio", [0.25, 1, 3])
@@ -167,7 +168,7 @@ def test_settings_of_a_loaded_agent_can_be_changed(saved):
         "target_entropy": -3.0, "buffer_size": 100,
     }  # fmt: skip
     loaded = load(saved[1], wandering(2), **changes)
-    told = {**vars(loaded.agent_settings), **vars(loaded.settings), "seed": loaded.seed}
+    told = {**vars(loaded.settings), "seed": loaded.seed}
     assert {name: told[name] for name in changes} == changes
     assert loaded.learner.optimiser.learning_rate == 1e-4
     assert loaded.learner.optimiser.trailing.rate == 0.1

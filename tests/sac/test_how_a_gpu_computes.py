@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kalmanac.agent import Metrics, capture
+from kalmanac.agent import AgentSettings, Metrics, capture
 from kalmanac.agent.capture import Captured, UpdateWith, eagerly
 from kalmanac.envs import BestArmVector
 from kalmanac.ops import mlp
-from kalmanac.sac import RecurrentSAC, TrainingSettings
+from kalmanac.sac import RecurrentSAC
 from tests.sac.small import small
 
 
@@ -39,9 +39,9 @@ def test_bfloat16_reaches_all_heads_and_stays_in_the_file(tmp_path) -> None:
 
 def test_bfloat16_is_refused_where_nothing_is_to_be_rounded() -> None:
     with pytest.raises(ValueError, match=r"^bfloat16_heads: got True with tf32 False, expected"):
-        TrainingSettings(tf32=False, bfloat16_heads=True)
-    assert TrainingSettings(tf32=True, bfloat16_heads=True).bfloat16_heads
-    assert not TrainingSettings(tf32=False).bfloat16_heads
+        AgentSettings(tf32=False, bfloat16_heads=True)
+    assert AgentSettings(tf32=True, bfloat16_heads=True).bfloat16_heads
+    assert not AgentSettings(tf32=False).bfloat16_heads
 
 
 def test_a_cpu_ignores_bfloat16() -> None:

@@ -223,7 +223,11 @@ def test_a_large_model_is_loaded_as_it_was_saved(settings, tmp_path):
 def test_expected_shapes_are_those_of_a_learner(encoder, images, average):
     sizes = Sizes(3, 2, False, images=images)
     settings = AgentSettings(
-        encoder=encoder, actor_hidden=(8,), critic_hidden=(8, 4), context=7, average_policy=average
+        encoder=encoder,
+        actor_hidden=(8,),
+        critic_hidden=(8, 4),
+        context_length=7,
+        average_policy=average,
     )
     torch.manual_seed(5)
     expected = Expected(settings, sizes)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from kalmanac.agent import AgentSettings
 from kalmanac.agent.networks import read_history
 from kalmanac.envs import make_vector
 from kalmanac.rollout import evaluate_policy
-from kalmanac.sac import Callback, EvalCallback, RecurrentSAC, TrainingSettings
+from kalmanac.sac import Callback, EvalCallback, RecurrentSAC, TrainingLoop
 from tests.rollout.counting import Counting, counting_vector
 from tests.sac.small import Listener, Wandering, small, wandering
 
@@ -94,10 +95,10 @@ def test_actions_that_are_chosen_and_not_taken_are_no_checkpoint():
 
 
 def test_ratios_that_are_no_binary_fractions_are_exact():
-    settings = TrainingSettings(update_to_data=0.29, learning_starts=0)
+    settings = AgentSettings(update_to_data=0.29, learning_starts=0)
     assert settings.updates_after(100) == 29
     assert settings.updates_after(99) == 28
-    assert TrainingSettings(update_to_data=0.1, learning_starts=7).updates_after(37) == 3
+    assert AgentSettings(update_to_data=0.1, learning_starts=7).updates_after(37) == 3
 
 
 def test_reset_steps_are_not_counted():
@@ -122,7 +123,7 @@ def test_warm_up_is_uniform_and_then_the_policy_acts():
     model = small("memoryless", counting_vector((50,), (60,), mode=NEXT), learning_starts=400)
     with torch.no_grad():  # a policy that always takes the first action
         model.learner.actor.head.layers[-1].bias.copy_(torch.tensor([50.0, 0.0, 0.0]))
-    model.settings = model._training.settings = TrainingSettings(
+    model.settings = model._training.settings = AgentSettings(
         learning_starts=400, update_to_data=0.0
     )
     model.learn(600)
@@ -224,6 +225,25 @@ def test_callbacks_end_when_an_error_or_the_caller_ends_the_training():
     next(loop)
     loop.close()
     assert listener.ends == 1
+
+
+def test_callbacks_that_have_begun_end_where_another_one_fails_to_begin():
+    class Failing(Callback):
+        def on_start(self, model):
+            raise RuntimeError("no start")
+
+    listener = Listener()
+    with pytest.raises(RuntimeError, match="no start"):
+        small("memoryless", wandering(2)).learn(1000, [listener, Failing()])
+    assert (listener.starts, listener.steps, listener.ends) == (1, [], 1)
+
+
+def test_learning_runs_the_loop_that_several_seeds_run(monkeypatch):
+    moves = []
+    real = TrainingLoop._step
+    monkeypatch.setattr(TrainingLoop, "_step", lambda loop: (moves.append(loop), real(loop))[1])
+    small("memoryless", wandering(2)).learn(6)
+    assert [len(loop.members) for loop in moves] == [1, 1, 1]
 
 
 def test_advance_yields_after_each_vector_step():
@@ -353,7 +373,7 @@ def test_evaluating_in_the_training_environment_is_refused():
     ],
 )  # fmt: skip
 def test_settings_are_checked(name, value):
-    with pytest.raises(ValueError, match=f"{name}: got {value}|{name}: got '{value}'"):
+    with pytest.raises((ValueError, TypeError), match=f"{name}: got {value}|{name}: got '{value}'"):
         RecurrentSAC("gru", **{name: value})
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kalmanac.envs import BestArmVector
-from kalmanac.sac import Lockstep
+from kalmanac.sac import TrainingLoop
 from tests.sac.small import small
 
 pytestmark = [
@@ -18,16 +18,16 @@ pytestmark = [
 def test_once_recorded_nothing_waits_for_the_device(overlap: bool, normalize: bool) -> None:
     how = {"device": "cuda", "overlap": overlap, "normalize_observations": normalize}
     models = [small("vssm+kf", BestArmVector(8, horizon=20), seed=i, **how) for i in range(2)]
-    lockstep = Lockstep([model.loop(2_000) for model in models])
-    lockstep._under_way = [0, 1]
+    loop = TrainingLoop([model.member(2_000) for model in models])
+    steps = loop.steps()
     for _ in range(20):  # the warm-up, and all graphs
-        lockstep._step()
+        next(steps)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")  # waiting for an event is no error
     try:
         for _ in range(20):
-            lockstep._step()
+            next(steps)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert not lockstep.failures
+    assert not loop.failures
     assert all(model.num_timesteps == 320 for model in models)

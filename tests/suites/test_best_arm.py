@@ -4,21 +4,21 @@ from kalmanac.suites.best_arm import AGENTS, COSTS, paper, runs, shortened
 
 def test_the_paper_s_settings_are_those_of_table_1():
     experiment = paper()
-    assert experiment.part(type(experiment)) | {
+    assert vars(experiment) | {
         "env": "best-arm", "env_settings": {"cost": 0.0}, "total_steps": 500_000,
         "batch_size": 64, "context_length": 256, "update_to_data": 0.25, "eval_episodes": 100,
         "actor_hidden": (128,), "critic_hidden": (256,), "ent_coef": 0.1, "buffer_size": None,
         "learning_rate": 3e-4, "gamma": 0.99, "embedding": 16, "tau": 0.02, "label": "",
         "learning_starts": 5000, "num_envs": 8, "eval_every": 10_000, "evaluations": ("in", "out"),
         "encoder": "vssm+kf", "encoder_settings": {}, "drawing": "episodes",
-    } == experiment.part(type(experiment))  # fmt: skip
+    } == vars(experiment)  # fmt: skip
 
 
 def test_the_transformer_has_its_own_width_and_the_context_as_window():
     experiment = paper("transformer")
     assert experiment.encoder_settings == {"feedforward": 128, "dropout": 0.1}
     model = make_model(experiment, training_environment(experiment), "cpu")
-    assert model.agent_settings.for_encoder()["window"] == 256
+    assert model.settings.for_encoder()["window"] == 256
 
 
 def test_runs_cover_costs_agents_and_five_seeds():

@@ -7,15 +7,15 @@ from kalmanac.suites.dmc import AGENTS, TASKS, paper
 
 def test_the_paper_s_settings_are_those_of_table_1():
     experiment = paper()
-    assert experiment.part(type(experiment)) | {
+    assert vars(experiment) | {
         "env": "dmc/cheetah-run", "env_settings": {}, "total_steps": 1_000_000,
         "batch_size": 32, "context_length": 64, "update_to_data": 1.0, "eval_episodes": 16,
         "actor_hidden": (256, 256), "critic_hidden": (256, 256), "ent_coef": "auto",
         "target_entropy": "auto", "buffer_size": None, "learning_rate": 3e-4, "gamma": 0.99,
         "embedding": 16, "encoder": "vssm+kf", "encoder_settings": {"norm": True},
         "noise": 0.3, "action_noise": 0.0, "dropout": 0.0, "delay": 0, "frame_repeat": 1,
-    } == experiment.part(type(experiment))  # fmt: skip
-    assert AgentSettings(**experiment.part(AgentSettings)).target_entropy == "auto"
+    } == vars(experiment)  # fmt: skip
+    assert experiment.part(AgentSettings).target_entropy == "auto"
 
 
 @pytest.mark.parametrize("agent", AGENTS)

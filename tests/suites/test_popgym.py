@@ -8,14 +8,14 @@ from kalmanac.suites.popgym import AGENTS, TASKS, paper
 
 def test_the_paper_s_settings_are_those_of_table_1():
     experiment = paper()
-    assert experiment.part(type(experiment)) | {
+    assert vars(experiment) | {
         "env": "popgym/RepeatPreviousEasy", "env_settings": {}, "total_steps": 1_000_000,
         "batch_size": 32, "context_length": 64, "update_to_data": 1.0, "eval_episodes": 16,
         "actor_hidden": (256, 256), "critic_hidden": (256, 256), "ent_coef": "auto",
         "target_entropy": "auto", "target_entropy_scale": 0.7, "buffer_size": None,
         "learning_rate": 3e-4, "gamma": 0.99, "embedding": 16, "encoder": "vssm+kf",
         "encoder_settings": {}, "noise": 0.0,
-    } == experiment.part(type(experiment))  # fmt: skip
+    } == vars(experiment)  # fmt: skip
 
 
 def test_target_entropies_are_the_paper_s():
@@ -23,7 +23,7 @@ def test_target_entropies_are_the_paper_s():
         experiment = paper("memoryless", task=task)
         env = training_environment(experiment)
         sizes = make_model(experiment, env, "cpu").learner.sizes
-        settings = AgentSettings(**experiment.part(AgentSettings))
+        settings = experiment.part(AgentSettings)
         return settings.entropy_goal(sizes.action, sizes.discrete)
 
     assert math.isclose(aim("CountRecallEasy"), 0.7 * math.log(26), rel_tol=1e-6)

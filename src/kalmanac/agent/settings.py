@@ -1,130 +1,26 @@
-"""What decides an agent, its sizes and its environment apart."""
+"""What the settings of an agent and its training mean."""
 
+import functools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from kalmanac.encoders import encoder_settings
-
-ActorObjective = Literal["auto", "mixed", "value", "cross-entropy"]
+from kalmanac.encoders import check_encoder, encoder_settings
+from kalmanac.settings import SACSettings
 
 
 @dataclass(frozen=True)
-class AgentSettings:
-    """Soft actor-critic over history encoders; defaults are those of the paper's Table 1, POPGym.
+class AgentSettings(SACSettings):
+    """The settings of soft actor-critic, with an encoder that exists."""
 
-    Args:
-        encoder: a name of `ENCODERS`.
-        encoder_settings: settings of the encoder other than its defaults.
-        embedding: features of an embedded step and of its representation, E.
-        context: the most tokens that the encoder sees at once. Only an encoder with a `window` (the
-            Transformer) takes notice, and only if `encoder_settings` does not say it.
-        actor_hidden, critic_hidden: widths of the heads' hidden layers.
-        head_gain: scale of the heads' orthogonal initial weights (a choice).
-        learning_rate: Adam's, for all networks and the temperature.
-        adam_betas: how long Adam remembers gradients and their squares. Squares of a much larger
-            beginning slow down all that follows for as long as they are remembered.
-        gamma: discount factor.
-        tau: share of the critic that the target takes over after every update (Polyak).
-        ent_coef: the entropy temperature α; "auto" learns it.
-        initial_ent_coef: where a learnt temperature starts (a choice: log α = 0).
-        target_entropy: what a learnt temperature aims at; "auto" is -A for continuous actions and
-            target_entropy_scale · log A for discrete ones (0.35 instead of 0.7 in MineSweeper).
-        privileged_critic: the critic's observation is [observation, privileged].
-        actor_objective: what the actor climbs: the soft "value" (the paper's); for discrete actions
-            also the "cross-entropy" towards softmax(Q/α), whose gradient does not vanish with π, or
-            "mixed", the value and a tenth of the latter. "auto" is "mixed" for discrete actions,
-            where a policy that has become certain could never come back from the value alone, and
-            "value" for continuous ones.
-        entropy_in_target: the critic's target counts the entropy of later steps as reward (the
-            paper's); False leaves entropy to the actor, so that values keep to the rewards' scale.
-        average_policy: evaluations, predictions and saved policies use a running average of the
-            actor's weights (rate `tau`); exploration uses the newest weights.
-        max_grad_norm: actor's and critic's gradients are clipped to it, each on its own.
-        log_std_range: bounds of a Gaussian policy's log standard deviation.
-        previous_action: the embedder sees the previous action beside the observation.
-        image_channels: channels of the convolutions that look at an image; each halves its sides.
-        image_features: features of an image, beside those of the observation's other parts.
-    """
-
-    encoder: str = "vssm+kf"
-    encoder_settings: Mapping[str, Any] = field(default_factory=dict)
-    embedding: int = 16
-    context: int | None = None
-    actor_hidden: tuple[int, ...] = (256, 256)
-    critic_hidden: tuple[int, ...] = (256, 256)
-    head_gain: float = 1.0
-    learning_rate: float = 3e-4
-    adam_betas: tuple[float, ...] = (0.9, 0.999)
-    gamma: float = 0.99
-    tau: float = 0.005
-    ent_coef: float | Literal["auto"] = "auto"
-    initial_ent_coef: float = 1.0
-    target_entropy: float | Literal["auto"] = "auto"
-    target_entropy_scale: float = 0.7
-    privileged_critic: bool = False
-    actor_objective: ActorObjective = "auto"
-    entropy_in_target: bool = True
-    average_policy: bool = True
-    max_grad_norm: float | None = None
-    log_std_range: tuple[float, float] = (-20.0, 2.0)
-    previous_action: bool = True
-    image_channels: tuple[int, ...] = (16, 32, 32)
-    image_features: int = 64
-
-    def __post_init__(self) -> None:
-        known = encoder_settings(self.encoder)
-        if "d_model" in self.encoder_settings:
-            raise ValueError("encoder_settings: got d_model, expected it as embedding")
-        for name in self.encoder_settings:
-            if name not in known:
-                raise ValueError(f"encoder_settings: got {name}, expected {', '.join(known)}")
-        for name, low, high in (
-            ("learning_rate", 0.0, math.inf),
-            ("gamma", 0.0, 1.0),
-            ("tau", 0.0, 1.0),
-            ("head_gain", 0.0, math.inf),
-            ("initial_ent_coef", 0.0, math.inf),
-        ):
-            value = getattr(self, name)
-            above = value > low if name != "gamma" else value >= low
-            if not (above and value <= high and math.isfinite(value)):
-                raise ValueError(f"{name}: got {value!r}, expected a number in ({low}, {high}]")
-        for name in ("actor_hidden", "critic_hidden", "image_channels"):
-            widths = getattr(self, name)
-            if not all(isinstance(n, int) and n > 0 for n in widths):
-                raise ValueError(f"{name}: got {widths!r}, expected widths of at least 1")
-        for name in ("embedding", "context", "image_features"):
-            size = getattr(self, name)
-            if size is not None and (not isinstance(size, int) or size < 1):
-                raise ValueError(f"{name}: got {size!r}, expected an integer of at least 1")
-        if self.ent_coef != "auto" and not (_number(self.ent_coef) and self.ent_coef >= 0):
-            raise ValueError(f'ent_coef: got {self.ent_coef!r}, expected "auto" or a number >= 0')
-        if self.target_entropy != "auto" and not _number(self.target_entropy):
-            raise ValueError(
-                f'target_entropy: got {self.target_entropy!r}, expected "auto" or a number'
-            )
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise ValueError(
-                f"max_grad_norm: got {self.max_grad_norm!r}, expected a number above 0"
-            )
-        if self.actor_objective not in get_args(ActorObjective):
-            expected = " or ".join(get_args(ActorObjective))
-            raise ValueError(f"actor_objective: got {self.actor_objective!r}, expected {expected}")
-        if self.actor_objective in ("mixed", "cross-entropy") and self.ent_coef == 0:
-            raise ValueError(
-                f"ent_coef: got 0, expected a number above 0 for {self.actor_objective}"
-            )
-        betas = self.adam_betas
-        if len(betas) != 2 or not all(_number(b) and 0 <= b < 1 for b in betas):
-            raise ValueError(f"adam_betas: got {betas!r}, expected two numbers in [0, 1)")
-        low, high = self.log_std_range
-        if not low < high:
-            raise ValueError(f"log_std_range: got {self.log_std_range!r}, expected (low, high)")
+    def check(self) -> None:
+        """Raise ValueError where settings do not go together, or where there is no such encoder."""
+        super().check()
+        check_encoder(self.encoder, self.encoder_settings)
 
     def goal_among(self, allowed: Tensor) -> Tensor:
         """The target entropies (…) where so many discrete actions (…) are allowed.
@@ -154,12 +50,37 @@ class AgentSettings:
         return self.actor_objective
 
     def for_encoder(self) -> dict[str, Any]:
-        """All settings that the encoder is to be made with."""
-        found = {"d_model": self.embedding, **self.encoder_settings}
-        if self.context is not None and "window" in encoder_settings(self.encoder):
-            found = {"window": self.context} | found
-        return found
+        """All settings that the encoder is to be made with.
+
+        One with a `window` (the Transformer) sees as many tokens at once as a training window has
+        transitions, unless `encoder_settings` say otherwise.
+        """
+        window = {"window": self.context_length + self.burn_in}
+        takes = "window" in encoder_settings(self.encoder)
+        return {"d_model": self.embedding, **(window if takes else {}), **self.encoder_settings}
+
+    def warm_up(self, seen: int = 0, held: int = 0) -> int:
+        """Transitions that a training collects before its first update.
+
+        Args:
+            seen: transitions that the agent, or its replay, had before: they count as warm-up.
+            held: transitions that are in the replay already; an agent that has seen something
+                waits until there are as many as windows in a batch.
+        """
+        missing = max(self.learning_starts - seen, self.batch_size - held, 0)
+        return min(self.learning_starts, missing)
+
+    def updates_after(self, transitions: int, warm_up: int | None = None) -> int:
+        """How many updates are to have been made once so many transitions are collected.
+
+        ⌊update_to_data · (transitions − warm_up)⌋, without rounding errors; None is the warm-up of
+        a new agent.
+        """
+        ratio = _exactly(self.update_to_data)
+        beyond = max(0, transitions - (self.warm_up() if warm_up is None else warm_up))
+        return ratio.numerator * beyond // ratio.denominator
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+@functools.cache
+def _exactly(number: float) -> Fraction:
+    return Fraction(number).limit_denominator(1_000_000)

@@ -30,11 +30,11 @@ from kalmanac.experiment import (
     training_environment,
 )
 from kalmanac.experiment.trust import ask_on_terminal, require_trust
-from kalmanac.older_runs import EARLIER
 from kalmanac.rollout import EnvironmentFailedError, closed
 from kalmanac.run_folder import FolderTakenError, refuse_taken
 from kalmanac.run_reader import EXPERIMENT, is_run
 from kalmanac.sac import Progress
+from kalmanac.settings import EARLIER
 from kalmanac.suites import PRESETS, TASKS, preset
 from kalmanac.suites.tasks import default_folder, starting_point
 

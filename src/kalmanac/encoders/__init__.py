@@ -12,7 +12,7 @@ from kalmanac.encoders.recurrent import GRUEncoder, LSTMEncoder
 from kalmanac.encoders.s5 import S5Block
 from kalmanac.encoders.ssm import SSMLayer
 from kalmanac.encoders.stack import Stack
-from kalmanac.encoders.table import ENCODERS, encoder_settings, make_encoder
+from kalmanac.encoders.table import ENCODERS, check_encoder, encoder_settings, make_encoder
 from kalmanac.encoders.transformer import TransformerEncoder
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Stack",
     "State",
     "TransformerEncoder",
+    "check_encoder",
     "draw_dropout_from",
     "encoder_settings",
     "make_encoder",

@@ -1,7 +1,7 @@
 """The table of history encoders: name → constructor. A new encoder is its file and one row here."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from kalmanac.encoders.recurrent import GRUEncoder, LSTMEncoder
 from kalmanac.encoders.s5 import s5
 from kalmanac.encoders.ssm import vssm
 from kalmanac.encoders.transformer import TransformerEncoder
+from kalmanac.expect import expect_known
 
 ENCODERS: dict[str, Callable[..., HistoryEncoder]] = {
     "vssm": vssm,
@@ -47,6 +48,15 @@ def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
                 f"{setting}: encoder {name!r} has no such setting, expected {', '.join(known)}"
             )
     return _row(name)(**settings)
+
+
+def check_encoder(name: str, settings: Iterable[str]) -> None:
+    """ValueError with the nearest right name unless there is such an encoder with such settings."""
+    expect_known("encoder", name, ENCODERS)
+    if "d_model" in settings:
+        raise ValueError("encoder_settings: got d_model, expected it as embedding")
+    for setting in settings:
+        expect_known("encoder_settings", setting, encoder_settings(name))
 
 
 def _row(name: str) -> Callable[..., HistoryEncoder]:

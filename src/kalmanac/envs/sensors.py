@@ -20,38 +20,19 @@ from numpy.typing import NDArray
 from kalmanac.envs.checkpointable import environment_state, restore_environment
 from kalmanac.envs.observation_codecs import privileged_space
 from kalmanac.envs.wrappers import Corrupting, ObservationAsPrivileged, float_box
+from kalmanac.settings import CorruptionSettings
 
 Env = gymnasium.Env[Any, Any]
 
 
-@dataclass(frozen=True)
-class Corruption:
-    """This says how readings and actions are corrupted; by default, nothing is.
+@dataclass(frozen=True, kw_only=True)
+class Corruption(CorruptionSettings):
+    """This says how readings and actions are corrupted; by default, nothing is."""
 
-    Args:
-        noise: standard deviation of the Gaussian noise on every number of an observation.
-        action_noise: the same for actions, in units of the agent's [−1, 1]; the sum is clipped.
-        dropout: probability that a reading is missing.
-        dropout_burst: steps for which readings are missing, on average; None: independently.
-        dropout_told: the agent is told which readings are missing.
-        delay: steps by which readings are late.
-        frame_repeat: environment steps for each action.
-    """
-
-    noise: float = 0.0
-    action_noise: float = 0.0
-    dropout: float = 0.0
-    dropout_burst: float | None = None
-    dropout_told: bool = True
-    delay: int = 0
-    frame_repeat: int = 1
-
-    def __post_init__(self) -> None:
-        deviation("noise", self.noise)
-        deviation("action_noise", self.action_noise)
-        burst_length("dropout_burst", self.dropout_burst, share("dropout", self.dropout))
-        count("delay", self.delay, 0)
-        count("frame_repeat", self.frame_repeat, 1)
+    def check(self) -> None:
+        """Raise ValueError where bursts are too short for a share of readings that is missing."""
+        super().check()
+        burst_length("dropout_burst", self.dropout_burst, self.dropout)
 
     def __bool__(self) -> bool:
         """Tell whether anything is corrupted."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 import gymnasium
@@ -15,7 +16,7 @@ from kalmanac.envs.workers import TIMEOUT, words
 from kalmanac.expect import expect_known
 from kalmanac.experiment.description import Experiment
 from kalmanac.rollout import MOST_STEPS, EnvironmentFailedError
-from kalmanac.sac import RecurrentSAC, TrainingSettings
+from kalmanac.sac import RecurrentSAC
 
 MOST_EVALUATED_AT_ONCE = 128
 
@@ -34,7 +35,7 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
     for name in experiment.evaluations:
         expect_known("evaluations", name, spec.evaluations)
     if experiment.eval_on_device:
-        bad = str(Corruption(**experiment.part(Corruption)))
+        bad = str(experiment.part(Corruption))
         if spec.make is not BestArmVector or bad:
             came = f"{experiment.env} with {bad}" if bad else experiment.env
             raise ValueError(f"eval_on_device: got True for {came}, expected best-arm as it is")
@@ -43,7 +44,7 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
 
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
     """ValueError unless the environments can run in so many processes."""
-    corruption = Corruption(**experiment.part(Corruption))
+    corruption = experiment.part(Corruption)
     worker_count(check_environment(experiment), experiment.num_envs, workers, corruption)
 
 
@@ -101,7 +102,7 @@ def most_steps(experiment: Experiment, name: str) -> int:
 
 def make_model(experiment: Experiment, env: VectorEnv[Any, Any, Any], device: str) -> RecurrentSAC:
     """An untrained agent in `env`."""
-    settings = experiment.part(AgentSettings) | experiment.part(TrainingSettings)
+    settings = asdict(experiment.part(AgentSettings))
     return RecurrentSAC(env=env, seed=experiment.seed, device=device, **settings)
 
 
@@ -117,7 +118,7 @@ def _make(
             experiment.env,
             num_envs,
             privileged=experiment.privileged,
-            corruption=Corruption(**experiment.part(Corruption)),
+            corruption=experiment.part(Corruption),
             **where,
             **settings,
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from kalmanac.agent import Learner
+from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.capture import WARM_UP, Captured, UpdateWith, can_record
 from kalmanac.experiment.building import horizon, make_model, training_environment
 from kalmanac.experiment.description import Experiment
@@ -21,7 +21,7 @@ from kalmanac.ops.dispatch import packs_rows
 from kalmanac.printable import duration
 from kalmanac.replay import Batch
 from kalmanac.rollout import closed
-from kalmanac.sac import RecurrentSAC, TrainingSettings
+from kalmanac.sac import RecurrentSAC
 
 
 class Estimate(NamedTuple):
@@ -88,7 +88,7 @@ def endlessly(model: RecurrentSAC, steps: int) -> Iterator[RecurrentSAC]:
 
 
 def update_as_trained(
-    learner: Learner, batch: Batch, settings: TrainingSettings
+    learner: Learner, batch: Batch, settings: AgentSettings
 ) -> Callable[[], object]:
     """An update in the form that a training runs: on CUDA, replayed from a graph if it is."""
     if can_record(learner.device):

@@ -123,7 +123,7 @@ class Insight:
         if not self._latent:
             return {}
         latent = torch.stack(self._latent).cpu().numpy()
-        seen = self._features[-1][:, self.model.agent_settings.embedding :]  # the skip connection
+        seen = self._features[-1][:, self.model.settings.embedding :]  # the skip connection
         grid, probability = latent_map(self.model, latent, seen)
         return {"latent": latent, "latent_grid": grid, "latent_probability": probability}
 

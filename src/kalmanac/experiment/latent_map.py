@@ -34,7 +34,7 @@ def refuse_without_latent_map(model: RecurrentSAC) -> None:
     """ValueError, with the way to train another agent."""
     if has_latent_map(model):
         return
-    settings = model.agent_settings
+    settings = model.settings
     told = dict(settings.encoder_settings)
     actions = "discrete" if model.learner.sizes.discrete else "continuous"
     raise ValueError(

@@ -22,7 +22,7 @@ from kalmanac.experiment.trust import Trust, read_trusted
 from kalmanac.experiment.under_way import Execution, Outcome, RunUnderWay
 from kalmanac.run_folder import Overwrite, RunFolder, expect_marks
 from kalmanac.run_reader import LOCK, checkpoint_steps, refuse_no_run
-from kalmanac.sac import Lockstep, Progress
+from kalmanac.sac import Progress, TrainingLoop
 
 AnyPath = str | os.PathLike[str]
 # what a run is made from: its experiment, its folder, and where it goes on from
@@ -201,8 +201,8 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
     try:
         _begin(jobs, hows, under_way, found)
         numbers = list(under_way)
-        Lockstep(
-            [one.loop for one in under_way.values()],
+        TrainingLoop(
+            [one.member for one in under_way.values()],
             lambda number, error, interrupted: end(numbers[number], error, interrupted),
         ).run()
     except KeyboardInterrupt:  # each run writes that down

@@ -20,7 +20,7 @@ from kalmanac.experiment.recording import Evaluating, Recorder, Told
 from kalmanac.experiment.room import NoRoomError, check_room
 from kalmanac.rollout import EnvironmentFailedError, close_failed, closed
 from kalmanac.run_folder import RunFolder
-from kalmanac.sac import Callback, Progress, TrainingLoop
+from kalmanac.sac import Callback, Member, Progress
 
 CHECKPOINT_EVERY = 10_000
 FRESH = (
@@ -76,7 +76,8 @@ class Execution:
 
 
 class RunUnderWay:
-    """Made ready, but not begun: `loop` does the work, and `end` must follow, whatever happened.
+    """Made ready, but not begun: `member` is for the training loop, and `end` must follow, whatever
+    happened.
 
     The folder is made, or cleared, only when all that the run needs has been built.
     """
@@ -129,7 +130,7 @@ class RunUnderWay:
                     progress.say(said)
             start = {"step": checkpoint.step, "episodes": "the same" if exact else "new"}
             self.written.note_resumed(start | ({"best": "lost"} if lost else {}))
-        self.loop: TrainingLoop = self.model.loop(
+        self.member: Member = self.model.member(
             self.experiment.total_steps - self.model.num_timesteps,
             [self.recorder, *shown, self.keeper],
         )

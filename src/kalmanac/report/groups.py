@@ -13,11 +13,11 @@ from typing import Any
 
 from kalmanac.agent_names import agent_of
 from kalmanac.json_file import expect_number
-from kalmanac.older_runs import NEUTRAL
 from kalmanac.printable import one_line
 from kalmanac.report.published import popgym_table
 from kalmanac.report.runs import Run
 from kalmanac.run_reader import EXPERIMENT
+from kalmanac.settings import NEUTRAL
 
 BEST_ARM, DMC, POPGYM, OTHER = "best-arm", "dmc", "popgym", "other"
 

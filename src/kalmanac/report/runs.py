@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kalmanac.json_file import expect_whole
-from kalmanac.older_runs import as_it_was
 from kalmanac.printable import LONGEST_PATH, one_line
 from kalmanac.run_reader import (
     EXPERIMENT,
@@ -25,6 +24,7 @@ from kalmanac.run_reader import (
     series,
     why_unreadable,
 )
+from kalmanac.settings import as_it_was
 
 Floats = NDArray[np.float64]
 NEEDED = {"env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict}

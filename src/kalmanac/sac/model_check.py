@@ -1,7 +1,8 @@
-"""Whether a model's document can be what it says, asked before anything of its size is built.
+"""Whether a model's document can be what it says, and what may be changed when it is loaded.
 
-A file of a few bytes can name networks of any size: their shapes are compared with the tensors that
-the file holds, and what no tensor vouches for is bounded.
+This is asked before anything of its size is built. A file of a few bytes can name networks of any
+size: their shapes are compared with the tensors that the file holds, and what no tensor vouches for
+is bounded.
 """
 
 import math
@@ -13,22 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kalmanac.agent import AgentSettings
+from kalmanac.agent import AgentSettings, Learner
 from kalmanac.agent.shapes import Expected
 from kalmanac.checkpoint import BadFileError
 from kalmanac.encoders import encoder_settings
-from kalmanac.older_runs import EARLIER
 from kalmanac.replay import Sizes
 from kalmanac.sac.problem import Problem
-from kalmanac.sac.settings import TrainingSettings
+from kalmanac.settings import CHANGEABLE, EARLIER
 
 MUCH = 2**22  # numbers that a file may ask for without holding them
 TIMES = 64  # or so many times those that it holds
 MODERATE = {
     "layers": 4, "width": 512, "embedding": 128, "context": 4096, "images": 0, "features": 1024,
 }  # fmt: skip
-_SETTINGS = {entry.name for kind in (AgentSettings, TrainingSettings) for entry in fields(kind)}
-CONFIG = _SETTINGS - {"context"} | {"seed"}
+_WINDOW = ("context_length", "burn_in")
+CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
 
 
 @contextmanager
@@ -58,6 +58,20 @@ def config_of(document: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := set(config) - CONFIG:
         raise ValueError(f"config: got {', '.join(sorted(map(str, unknown)))}, expected settings")
     return config
+
+
+def changed_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a loaded agent is made with; ValueError for what must stay as it is."""
+    known = (*CHANGEABLE, "seed")
+    for name, value in changes.items():
+        if name in known and not (name in _WINDOW and _remembers_a_window(config)):
+            continue
+        others = ", ".join(other for other in known if other != name)
+        raise ValueError(
+            f"{name}: got {value!r} for a model that is loaded, expected none: its weights were "
+            f"learnt with its own; {others} can be changed"
+        )
+    return {**config, **changes}
 
 
 def check_model(document: Mapping[str, Any], settings: AgentSettings) -> Problem:
@@ -114,6 +128,29 @@ def check_learnt(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
             raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")
 
 
+def with_temperature(
+    learnt: Mapping[str, Tensor], learner: Learner, changes: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """A learner's saved state for a `learner` whose `ent_coef` or `initial_ent_coef` is another.
+
+    A fixed temperature, or a start that is given, goes before the saved one; a learnt one without
+    a start goes on from there, unless that is zero. Adam knows nothing yet of a temperature that
+    was fixed before.
+    """
+    state = dict(learnt)
+    fixed = not learner.learns_temperature
+    if fixed or "initial_ent_coef" in changes or not state["log_alpha"].isfinite():
+        state["log_alpha"] = learner.log_alpha.detach().clone()
+    own, span = learner.optimiser.values, learner.optimiser.spans["temperature"]
+    width = span.stop - span.start
+    for name, x in learnt.items():
+        if name.startswith("adam.") and x.dim() == 1 and len(x) != len(own):
+            before = len(x) - (len(own) - width)  # numbers of the temperature
+            rest = x[span.start + before :]
+            state[name] = torch.cat([x[: span.start], x.new_zeros(width), rest])
+    return state
+
+
 def learnt_tensors(document: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights and what the optimiser knows of them, without the generators' states."""
     part = document["policy"] if document["learner"] is None else document["learner"]
@@ -134,6 +171,12 @@ def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int
             raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {expected[name]}")
 
 
+def _remembers_a_window(config: Mapping[str, Any]) -> bool:
+    """Whether the length of the windows decides how far back its encoder looks (Transformer)."""
+    takes = "window" in encoder_settings(config["encoder"])
+    return takes and "window" not in config["encoder_settings"]
+
+
 def _is_generator(name: str) -> bool:
     return name.startswith("generator.")
 
@@ -143,7 +186,7 @@ def _moderate(settings: AgentSettings, sizes: Sizes) -> bool:
     widths = (*settings.actor_hidden, *settings.critic_hidden)
     least = {"layers": max(len(settings.actor_hidden), len(settings.critic_hidden))}
     least |= {"width": max((1, *widths)), "embedding": settings.embedding}
-    least |= {"context": settings.context or 1, "images": len(sizes.images)}
+    least |= {"context": settings.context_length + settings.burn_in, "images": len(sizes.images)}
     least |= {"features": max(sizes.observation, sizes.action, sizes.privileged)}
     usual = encoder_settings(settings.encoder)
     return all(number <= MODERATE[name] for name, number in least.items()) and all(

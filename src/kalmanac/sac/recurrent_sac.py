@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,6 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 
 from kalmanac.agent import AgentSettings, Learner, Metrics
-from kalmanac.agent.settings import ActorObjective
 from kalmanac.agent.snapshot import load_generator
 from kalmanac.ops.device import choose_device
 from kalmanac.replay import Replay
@@ -22,9 +21,15 @@ from kalmanac.rollout import as_vector
 from kalmanac.rollout.streams import Environment
 from kalmanac.sac.acting import Policy, PolicyState
 from kalmanac.sac.callbacks import Callback, Callbacks
-from kalmanac.sac.loaded_settings import changed_config, with_temperature
-from kalmanac.sac.loop import TrainingLoop
-from kalmanac.sac.model_check import check_learnt, check_model, config_of, reading
+from kalmanac.sac.loop import Member, TrainingLoop
+from kalmanac.sac.model_check import (
+    changed_config,
+    check_learnt,
+    check_model,
+    config_of,
+    reading,
+    with_temperature,
+)
 from kalmanac.sac.model_file import read_model, write_model
 from kalmanac.sac.normaliser import Normaliser
 from kalmanac.sac.problem import Problem
@@ -32,7 +37,7 @@ from kalmanac.sac.progress import Progress
 from kalmanac.sac.replay_buffer import read_buffer, write_buffer
 from kalmanac.sac.return_scale import ReturnScale
 from kalmanac.sac.session import Session
-from kalmanac.sac.settings import Drawing, TrainingSettings
+from kalmanac.sac.settings import Arguments, takes
 from kalmanac.sac.training import Training
 
 
@@ -50,52 +55,15 @@ class RecurrentSAC:
             the first `set_env`.
         seed: decides all randomness; None draws one, which `seed` then holds.
         device: where the networks and the replay live; "auto" is CUDA where it is available.
-        others: see `AgentSettings` and `TrainingSettings`.
+        others: see `kalmanac.settings.SACSettings`.
     """
 
+    @takes(Arguments)
     def __init__(
-        self, encoder: str = "vssm+kf", env: Environment | None = None, *,
-        learning_rate: float = 3e-4, buffer_size: int | None = None, learning_starts: int = 1000,
-        batch_size: int = 32, context_length: int = 64, tau: float = 0.005, gamma: float = 0.99,
-        adam_betas: tuple[float, ...] = (0.9, 0.999),
-        ent_coef: float | Literal["auto"] = "auto",
-        target_entropy: float | Literal["auto"] = "auto", update_to_data: float = 1.0,
-        drawing: Drawing = "episodes", burn_in: int = 0,
-        actor_hidden: tuple[int, ...] = (256, 256), critic_hidden: tuple[int, ...] = (256, 256),
-        embedding: int = 16, encoder_settings: Mapping[str, Any] | None = None,
-        normalize_observations: bool = False, normalize_rewards: bool = False,
-        privileged_critic: bool = False,
-        actor_objective: ActorObjective = "auto", entropy_in_target: bool = True,
-        average_policy: bool = True,
-        bootstrap_truncated: bool | Literal["auto"] = "auto",
-        true_previous_action: bool = True, previous_action: bool = True,
-        initial_ent_coef: float = 1.0, target_entropy_scale: float = 0.7, head_gain: float = 1.0,
-        log_std_range: tuple[float, float] = (-20.0, 2.0), max_grad_norm: float | None = None,
-        image_channels: tuple[int, ...] = (16, 32, 32), image_features: int = 64,
-        overlap: bool = False, tf32: bool = True, bfloat16_heads: bool = False, graph: bool = True,
-        seed: int | None = None, device: str | torch.device = "auto",
+        self, *, env: Environment | None = None, seed: int | None = None,
+        device: str | torch.device = "auto", **settings: Any,
     ) -> None:  # fmt: skip
-        self.settings = TrainingSettings(
-            buffer_size=buffer_size, learning_starts=learning_starts, batch_size=batch_size,
-            context_length=context_length, update_to_data=update_to_data, drawing=drawing,
-            burn_in=burn_in, true_previous_action=true_previous_action,
-            bootstrap_truncated=bootstrap_truncated,
-            normalize_observations=normalize_observations, normalize_rewards=normalize_rewards,
-            overlap=overlap, tf32=tf32, bfloat16_heads=bfloat16_heads, graph=graph,
-        )  # fmt: skip
-        self.agent_settings = AgentSettings(
-            encoder=encoder, encoder_settings=dict(encoder_settings or {}), embedding=embedding,
-            context=context_length + burn_in, actor_hidden=tuple(actor_hidden),
-            critic_hidden=tuple(critic_hidden), head_gain=head_gain, learning_rate=learning_rate,
-            adam_betas=tuple(adam_betas),
-            gamma=gamma, tau=tau, ent_coef=ent_coef, initial_ent_coef=initial_ent_coef,
-            target_entropy=target_entropy, target_entropy_scale=target_entropy_scale,
-            privileged_critic=privileged_critic, max_grad_norm=max_grad_norm,
-            log_std_range=log_std_range, previous_action=previous_action,
-            actor_objective=actor_objective, entropy_in_target=entropy_in_target,
-            average_policy=average_policy,
-            image_channels=tuple(image_channels), image_features=image_features,
-        )  # fmt: skip
+        self.settings = AgentSettings(**settings)
         self.device = choose_device(device)
         self.seed = _seed(seed)
         # of its own, so that looking at the agent does not change its training
@@ -103,7 +71,8 @@ class RecurrentSAC:
         self.num_timesteps = 0  # transitions, of all environments and trainings together
         self.num_updates = 0
         self.normaliser: Normaliser | None = None
-        self.return_scale = ReturnScale(gamma) if normalize_rewards else None
+        scaled = self.settings.normalize_rewards
+        self.return_scale = ReturnScale(self.settings.gamma) if scaled else None
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
@@ -157,7 +126,7 @@ class RecurrentSAC:
             )
         vector = as_vector(env)
         if self._problem is None:
-            self._build(Problem.of(vector, privileged=self.agent_settings.privileged_critic))
+            self._build(Problem.of(vector, privileged=self.settings.privileged_critic))
         self._known()[0].require_same(vector)
         if self._training is None:
             self._training = self._new_training(vector)
@@ -184,24 +153,21 @@ class RecurrentSAC:
     def advance(
         self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
     ) -> Iterator["RecurrentSAC"]:
-        """The training loop, one vector step and its updates at a time."""
-        loop = self.loop(total_timesteps, callback)
-        loop.begin()
+        """Train as `learn` does, with a pause after every vector step and its updates."""
+        loop = TrainingLoop([self.member(total_timesteps, callback)])
         try:
-            while loop.unfinished:
-                for move in (loop.ask, loop.collect):
-                    for _ in range(move()):
-                        loop.updated(loop.training.update())
-                loop.settle()
-                yield self
+            with closing(loop.steps()) as steps:
+                for _ in steps:
+                    yield self
         finally:
-            loop.end()
+            for error in loop.failures.values():
+                raise error
 
-    def loop(
+    def member(
         self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
-    ) -> TrainingLoop:
-        """The training in its single moves, for `Lockstep`."""
-        return TrainingLoop(self, self._attached(), total_timesteps, callback)
+    ) -> Member:
+        """This agent's part in a `TrainingLoop`, which may have others beside it."""
+        return Member(self, self._attached(), total_timesteps, callback)
 
     def predict(
         self, observation: Any, state: PolicyState | None = None,
@@ -327,7 +293,7 @@ class RecurrentSAC:
         with reading(path):
             config = config_of(document)
             model = cls(**config, device=device)
-            problem = check_model(document, model.agent_settings)
+            problem = check_model(document, model.settings)
         if changes:
             model = cls(**changed_config(config, changes), device=device)
         with reading(path):
@@ -341,10 +307,8 @@ class RecurrentSAC:
 
     def _document(self) -> dict[str, Any]:
         problem, policy = self._known()
-        config = asdict(self.agent_settings) | asdict(self.settings) | {"seed": self.seed}
-        config.pop("context")
         return {
-            "config": config,
+            "config": asdict(self.settings) | {"seed": self.seed},
             "spaces": problem.to_json(),
             "num_timesteps": self.num_timesteps,
             "num_updates": self.num_updates,
@@ -374,7 +338,7 @@ class RecurrentSAC:
                 problem.sizes.observation, scaled=problem.observations.scaled
             )
         learner = Learner(
-            self.agent_settings, problem.sizes, device=self.device, seed=self.seed,
+            self.settings, problem.sizes, device=self.device, seed=self.seed,
             bfloat16_heads=self.settings.bfloat16_heads,
         )  # fmt: skip
         self._problem = problem

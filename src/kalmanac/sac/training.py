@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.agent import Metrics
+from kalmanac.agent import AgentSettings, Metrics
 from kalmanac.agent.capture import Captured, Work, can_record
 from kalmanac.agent.snapshot import load_generator
 from kalmanac.envs.action_codecs import ActionCodec
@@ -18,7 +18,6 @@ from kalmanac.replay import Batch, Replay
 from kalmanac.rollout import Collected, Collector
 from kalmanac.sac.acting import Asked, Policy, PolicyState
 from kalmanac.sac.return_scale import ReturnScale
-from kalmanac.sac.settings import TrainingSettings
 
 
 class Training(Work):
@@ -30,7 +29,7 @@ class Training(Work):
     """
 
     def __init__(
-        self, policy: Policy, settings: TrainingSettings, env: VectorEnv[Any, Any, Any],
+        self, policy: Policy, settings: AgentSettings, env: VectorEnv[Any, Any, Any],
         observations: ObservationCodec, actions: ActionCodec, *, seed: int, steps_before: int = 0,
         replay: Replay | None = None, return_scale: ReturnScale | None = None,
     ) -> None:  # fmt: skip

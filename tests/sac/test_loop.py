@@ -7,8 +7,9 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from kalmanac.agent import AgentSettings
 from kalmanac.envs import BestArmVector
-from kalmanac.sac import Callback, Lockstep, RecurrentSAC, TrainingSettings
+from kalmanac.sac import Callback, RecurrentSAC, TrainingLoop
 from tests.sac.small import small, wandering
 
 
@@ -45,9 +46,9 @@ class Watcher(Callback):
 def test_each_learns_what_it_learns_alone(mode: AutoresetMode, overlap: bool) -> None:
     watchers = [Watcher(), Watcher()]
     models = [made(seed, mode, overlap=overlap) for seed in (3, 4)]
-    lockstep = Lockstep([m.loop(60, w) for m, w in zip(models, watchers, strict=True)])
-    lockstep.run()
-    assert not lockstep.failures
+    loop = TrainingLoop([m.member(60, w) for m, w in zip(models, watchers, strict=True)])
+    loop.run()
+    assert not loop.failures
     for seed, model, watcher in zip((3, 4), models, watchers, strict=True):
         alone, own = made(seed, mode, overlap=overlap), Watcher()
         alone.learn(60, own)
@@ -63,11 +64,11 @@ def test_each_learns_what_it_learns_alone(mode: AutoresetMode, overlap: bool) ->
 def test_one_that_fails_does_not_take_the_others_down(kind: type[BaseException]) -> None:
     broken, stopped, whole = Watcher(30, kind("no luck")), Watcher(36), Watcher()
     models = [made(seed) for seed in range(3)]
-    loops = [m.loop(60, w) for m, w in zip(models, (broken, stopped, whole), strict=True)]
-    lockstep = Lockstep(loops)
-    lockstep.run()
-    assert list(lockstep.failures) == [0]
-    assert str(lockstep.failures[0]) == "no luck"
+    members = [m.member(60, w) for m, w in zip(models, (broken, stopped, whole), strict=True)]
+    loop = TrainingLoop(members)
+    loop.run()
+    assert list(loop.failures) == [0]
+    assert str(loop.failures[0]) == "no luck"
     assert [m.num_timesteps for m in models] == [30, 36, 60]
     assert [w.ended for w in (broken, stopped, whole)] == [1, 1, 1]
     alone, own = made(2), Watcher()
@@ -78,9 +79,9 @@ def test_one_that_fails_does_not_take_the_others_down(kind: type[BaseException])
 def test_an_interrupt_ends_all_of_them_in_good_order() -> None:
     watchers = [Watcher(), Watcher(30, KeyboardInterrupt())]
     models = [made(seed) for seed in range(2)]
-    lockstep = Lockstep([m.loop(60, w) for m, w in zip(models, watchers, strict=True)])
+    loop = TrainingLoop([m.member(60, w) for m, w in zip(models, watchers, strict=True)])
     with pytest.raises(KeyboardInterrupt):
-        lockstep.run()
+        loop.run()
     assert [w.ended for w in watchers] == [1, 1]
 
 
@@ -92,52 +93,84 @@ def test_an_interrupt_in_the_end_of_one_ends_the_others_too() -> None:
 
     told, watchers = [], [Late(30), Watcher()]
     models = [made(seed) for seed in range(2)]
-    loops = [m.loop(60, w) for m, w in zip(models, watchers, strict=True)]
+    members = [m.member(60, w) for m, w in zip(models, watchers, strict=True)]
     with pytest.raises(KeyboardInterrupt):
-        Lockstep(loops, lambda *of_one: told.append(of_one)).run()
+        TrainingLoop(members, lambda *of_one: told.append(of_one)).run()
     assert [w.ended for w in watchers] == [1, 1]
     assert told == [(0, None, True), (1, None, True)]
     assert models[1].num_timesteps == 30
 
 
+class OnGpu:
+    """A member on a GPU that is not there; its one update is due in the last step."""
+
+    def __init__(self, steps: int) -> None:
+        self.left, self.ended, self.metrics = steps, 0, []
+        device = torch.device("cuda")
+        self.training = SimpleNamespace(
+            policy=SimpleNamespace(device=device), settings=AgentSettings(),
+            update=lambda: {"by": "its own graph"},
+        )  # fmt: skip
+
+    unfinished = property(lambda self: self.left > 0)
+
+    def begin(self) -> None:
+        pass
+
+    def ask(self) -> int:
+        return 0
+
+    def collect(self) -> int:
+        return int(self.left == 1)
+
+    def updated(self, metrics) -> None:
+        self.metrics.append(metrics)
+
+    def settle(self) -> None:
+        self.left -= 1
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_one_alone_updates_by_its_own_graph_which_outlives_the_loop(monkeypatch) -> None:
+    monkeypatch.delattr("kalmanac.sac.loop.Captured")
+    members = [OnGpu(2), OnGpu(1)]
+    for member in members:
+        TrainingLoop([member]).run()
+    assert [member.metrics for member in members] == [[{"by": "its own graph"}]] * 2
+
+
+def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
+    recorded = []
+
+    def captured(branches, device, record):
+        recorded.append(branches)
+        return lambda: [{"branch": i} for i in range(len(branches))]
+
+    monkeypatch.setattr("kalmanac.sac.loop.Captured", captured)
+    members = [OnGpu(2), OnGpu(2), OnGpu(1)]  # the last one is ahead, and goes alone
+    loop = TrainingLoop(members)
+    loop.run()
+    assert not loop.failures
+    assert recorded == [[members[0].training, members[1].training]]
+    metrics = [member.metrics for member in members]
+    assert metrics == [[{"branch": 0}], [{"branch": 1}], [{"by": "its own graph"}]]
+
+
 def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:
-    """Nobody can tell whose the failure is; a loop that has ended before stays as it ended."""
-
-    class OnGpu:
-        training = SimpleNamespace(
-            policy=SimpleNamespace(device=torch.device("cuda")), settings=TrainingSettings()
-        )
-
-        def __init__(self, steps: int) -> None:
-            self.left, self.ended = steps, 0
-
-        unfinished = property(lambda self: self.left > 0)
-
-        def begin(self) -> None:
-            pass
-
-        def ask(self) -> int:
-            return 0
-
-        def collect(self) -> int:
-            return int(self.left == 1)  # an update is due in the last step
-
-        def settle(self) -> None:
-            self.left -= 1
-
-        def end(self) -> None:
-            self.ended += 1
+    """Nobody can tell whose the failure is; a member that has ended before stays as it ended."""
 
     def no_room(branches, device, record):
         raise RuntimeError("no room")
 
-    monkeypatch.setattr("kalmanac.sac.lockstep.Captured", no_room)
+    monkeypatch.setattr("kalmanac.sac.loop.Captured", no_room)
     told = []
-    loops = [OnGpu(0), OnGpu(2), OnGpu(2)]
-    lockstep = Lockstep(loops, lambda *of_one: told.append(of_one))
-    lockstep.run()
-    assert [loop.ended for loop in loops] == [1, 1, 1]
-    assert list(lockstep.failures) == [1, 2]
+    members = [OnGpu(0), OnGpu(2), OnGpu(2)]
+    loop = TrainingLoop(members, lambda *of_one: told.append(of_one))
+    loop.run()
+    assert [member.ended for member in members] == [1, 1, 1]
+    assert list(loop.failures) == [1, 2]
     assert [(i, str(error), stopped) for i, error, stopped in told] == [
         (0, "None", False), (1, "no room", False), (2, "no room", False),
     ]  # fmt: skip
@@ -151,7 +184,7 @@ def test_all_policies_are_asked_before_the_first_answer_is_waited_for() -> None:
         ask, take = training.policy.ask, training.collector.take
         training.policy.ask = lambda *a, i=i, ask=ask, **k: moves.append(("ask", i)) or ask(*a, **k)
         training.collector.take = lambda a, i=i, take=take: moves.append(("take", i)) or take(a)
-    Lockstep([m.loop(6) for m in models]).run()
+    TrainingLoop([m.member(6) for m in models]).run()
     a_step = [("ask", 0), ("ask", 1), ("ask", 2), ("take", 0), ("take", 1), ("take", 2)]
     assert moves == a_step * 2
 
@@ -168,7 +201,7 @@ def test_on_a_gpu_seeds_as_branches_learn_what_they_learn_alone(
 
     watchers = [Watcher(), Watcher(), Watcher()]
     models = [agent(seed) for seed in range(3)]
-    Lockstep([m.loop(480, w) for m, w in zip(models, watchers, strict=True)]).run()
+    TrainingLoop([m.member(480, w) for m, w in zip(models, watchers, strict=True)]).run()
     for seed, watcher in enumerate(watchers):
         alone, own = agent(seed), Watcher()
         alone.learn(480, own)

@@ -1,0 +1,66 @@
+"""A setting is declared in one place, and known everywhere else."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kalmanac.agent import AgentSettings
+from kalmanac.experiment import Experiment
+from kalmanac.sac import RecurrentSAC
+from kalmanac.settings import CHANGEABLE, EARLIER, AllSettings, SACSettings
+
+OLDEST = 39  # settings that the descriptions of all runs name, the oldest ones' too
+
+
+def test_a_newer_setting_says_what_runs_did_before_it():
+    unmarked = [x.name for x in dataclasses.fields(AllSettings) if x.name not in EARLIER]
+    assert len(unmarked) == OLDEST, "a new setting is marked `Later`, for runs that do not name it"
+
+
+@pytest.mark.parametrize("run", ["best-arm", "interrupted", "seeing", "track"])
+def test_descriptions_that_were_written_before_keep_their_bytes_and_their_hash(run):
+    """Folder names carry the hash."""
+    text = Path("tests/data/before", run, "experiment.json").read_text()
+    experiment = Experiment.from_json(text)
+    assert experiment.to_json() + "\n" == text
+    sorted_text = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(sorted_text.encode()).hexdigest().startswith(experiment.hash)
+
+
+def test_the_agent_takes_every_setting_by_name_with_its_default():
+    parameters = inspect.signature(RecurrentSAC).parameters
+    assert list(parameters)[:2] == ["encoder", "env"]
+    for entry in dataclasses.fields(SACSettings):
+        if entry.default is not dataclasses.MISSING:
+            assert parameters[entry.name].default == entry.default
+    assert set(parameters) - {entry.name for entry in dataclasses.fields(SACSettings)} == {
+        "env", "seed", "device",
+    }  # fmt: skip
+    model = RecurrentSAC("gru", tau=1, actor_hidden=[8])
+    assert model.settings == AgentSettings("gru", tau=1.0, actor_hidden=(8,))
+
+
+def test_an_argument_that_does_not_exist_is_refused_with_the_nearest_one():
+    with pytest.raises(TypeError, match=r"^argument: got 'taau'; did you mean 'tau'\?$"):
+        RecurrentSAC("gru", taau=0.1)
+    with pytest.raises(TypeError, match=r"^argument: got 'lr'; did you mean 'learning_rate'\?$"):
+        RecurrentSAC(lr=0.1)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        RecurrentSAC("gru", None, 0.1)
+
+
+def test_a_loaded_model_keeps_what_decides_its_networks():
+    assert {"learning_rate", "tau", "gamma", "batch_size", "graph"} <= set(CHANGEABLE)
+    kept = {"encoder", "embedding", "actor_hidden", "critic_hidden", "previous_action"}
+    assert not kept & set(CHANGEABLE)
+
+
+def test_settings_need_no_torch():
+    code = "import kalmanac.settings, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
