@@ -107,9 +107,9 @@ class SACSettings(EncoderSettings):
     """Widths of the critic's hidden layers."""
     learning_rate: Annotated[float, Above(0)] = 3e-4
     """Adam's, for all networks and the temperature."""
-    adam_betas: Annotated[Pair, Within(0, 1, "[)"), Later((0.9, 0.999))] = (0.9, 0.99)
-    """How long Adam remembers gradients and their squares. Squares of a much larger beginning slow
-    down all that follows for as long as they are remembered."""
+    adam_betas: Annotated[Pair, Within(0, 1, "[)"), Later((0.9, 0.999))] = (0.9, 0.999)
+    """How long Adam remembers gradients and their squares: a step is at most (1 - β₁) / √(1 - β₂)
+    learning rates long, where a gradient comes after much smaller ones."""
     gamma: Annotated[float, Within(0, 1)] = 0.99
     """Discount factor."""
     tau: Annotated[float, Within(0, 1, "(]")] = 0.005
