@@ -72,7 +72,24 @@ class About:
 
 @dataclass(frozen=True)
 class PlayedEpisode:
-    """An episode file's content; see the module for shapes."""
+    """One played episode of T steps, as an episode file holds it.
+
+    Step t is an observation and the action taken on it. Arrays that do not apply to an agent or an
+    environment are None.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import kalmanac
+        >>> run = Path(kalmanac.__file__).parent / "pretrained" / "best-arm"
+        >>> model = kalmanac.RecurrentSAC.load(run / "best.safetensors")
+        >>> experiment = kalmanac.Experiment.from_json((run / "experiment.json").read_text())
+        >>> (file,) = kalmanac.record_episodes(model, experiment, "episodes", seed=2)
+        >>> episode = kalmanac.read_episode(file)
+        >>> episode.about.agent, episode.about.won, episode.total_reward
+        ('vssm+kf', True, 10.0)
+        >>> sorted(episode.arrays())[:4]
+        ['action', 'belief_mean', 'belief_variance', 'gain']
+    """
 
     about: About
     observation: Array
@@ -138,7 +155,21 @@ def write_episode(path: str | os.PathLike[str], episode: PlayedEpisode) -> Path:
 
 
 def read_episode(path: str | os.PathLike[str]) -> PlayedEpisode:
-    """The episode in a file; ValueError in one line for anything else."""
+    """The episode in a file; ValueError in one line for anything else.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import kalmanac
+        >>> run = Path(kalmanac.__file__).parent / "pretrained" / "best-arm"
+        >>> model = kalmanac.RecurrentSAC.load(run / "best.safetensors")
+        >>> experiment = kalmanac.Experiment.from_json((run / "experiment.json").read_text())
+        >>> (file,) = kalmanac.record_episodes(model, experiment, "episodes", seed=7)
+        >>> episode = kalmanac.read_episode(file)
+        >>> episode.observation.shape == (episode.steps, 1)
+        True
+        >>> episode.belief_variance.shape == (1, episode.steps, 128)
+        True
+    """
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"path: got {source}, expected an episode file")

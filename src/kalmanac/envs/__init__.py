@@ -26,7 +26,7 @@ from kalmanac.envs.spaces import (
     observation_codec,
     privileged_space,
 )
-from kalmanac.envs.table import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.table import ENVS, EnvironmentSpec, environment, make_env, make_vector
 from kalmanac.envs.track import Track
 from kalmanac.envs.workers import WorkerError, Workers
 
@@ -61,6 +61,7 @@ __all__ = [
     "corrupted",
     "environment",
     "environment_state",
+    "make_env",
     "make_vector",
     "observation_codec",
     "posterior",

@@ -35,6 +35,15 @@ class Corruption:
         dropout_told: the agent is told which readings are missing.
         delay: steps by which readings are late.
         frame_repeat: environment steps for each action.
+
+    Examples:
+        >>> from kalmanac import Corruption, make_env
+        >>> bad = Corruption(noise=0.5, dropout=0.2)
+        >>> print(bad)
+        noise 0.5, dropout 0.2
+        >>> observation, info = make_env("track", corruption=bad).reset(seed=0)
+        >>> info["observed"]
+        True
     """
 
     noise: float = 0.0
@@ -71,10 +80,18 @@ class Corruption:
 
 
 def corrupted(env: gymnasium.Env[Any, Any], how: Corruption) -> gymnasium.Env[Any, Any]:
-    """`env` with the wrappers that `how` asks for.
+    """Wrap `env` in all that `how` asks for.
 
     An environment that tells no true state of its own tells the observation as it was before it was
     corrupted, where that is one row of floats.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import Corruption, corrupted
+        >>> env = corrupted(gymnasium.make("Pendulum-v1"), Corruption(noise=0.5))
+        >>> observation, info = env.reset(seed=0)
+        >>> info["privileged"].shape  # the observation without its noise
+        (3,)
     """
     if how.frame_repeat > 1:
         env = FrameRepeat(env, how.frame_repeat)

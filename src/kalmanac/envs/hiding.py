@@ -17,6 +17,13 @@ class HiddenNumbers(Corrupting):
     They are dropped, not set to zero: the observation is that much shorter. Places count from 0;
     the observation is a vector, a Box of one axis. `info["privileged"]`, rewards and ends are left
     alone.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import HiddenNumbers
+        >>> env = HiddenNumbers(gymnasium.make("CartPole-v1"), (1, 3))  # without its velocities
+        >>> env.reset(seed=0)[0].shape
+        (2,)
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], hidden: Sequence[int]) -> None:

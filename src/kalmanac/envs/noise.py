@@ -16,6 +16,13 @@ class ObservationNoise(Corrupting):
     """Adds N(0, σ²) to every number of every observation, the first one too (paper, 5.2).
 
     The observation's bounds fall, since noise knows none.
+
+    Examples:
+        >>> from kalmanac import ObservationNoise, Track
+        >>> clean, _ = Track().reset(seed=0)
+        >>> noisy, _ = ObservationNoise(Track(), std=0.5).reset(seed=0)
+        >>> bool(clean == noisy)
+        False
     """
 
     def __init__(self, env: Env, std: float) -> None:
@@ -37,6 +44,14 @@ class ActionNoise(Corrupting):
     σ is in units of half the action's range, so that it means the same for every environment: the
     agent's own actions are in [−1, 1]. The environment receives the noisy action; whoever stores
     the agent's own does not learn of the noise.
+
+    Examples:
+        >>> from kalmanac import ActionNoise, Track
+        >>> env = ActionNoise(Track(), std=0.1)
+        >>> observation, info = env.reset(seed=0)
+        >>> _, reward, *_ = env.step(info["privileged"])
+        >>> reward < 0  # the environment received another action
+        True
     """
 
     def __init__(self, env: Env, std: float) -> None:

@@ -17,6 +17,13 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     The environment declares the state's space as `privileged_space` and tells the state at every
     reset and step. Works in every autoreset mode; rewards, ends and infos stay as they are, but for
     "final_obs".
+
+    Examples:
+        >>> from kalmanac import PrivilegedObservation, make_vector
+        >>> envs = PrivilegedObservation(make_vector("best-arm", 3))
+        >>> states, infos = envs.reset(seed=0)
+        >>> states.shape  # the posterior mean and standard deviation of each bandit
+        (3, 2)
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

@@ -26,6 +26,16 @@ class ObservationDropout(Corrupting):
     average, in a chain of two states with P(missing → missing) = 1 − 1/burst and
     P(there → missing) = p / (burst · (1 − p)), so that the share of missing readings stays p. The
     first reading of an episode is as likely to be missing as any other.
+
+    Examples:
+        >>> from kalmanac import ObservationDropout, Track
+        >>> env = ObservationDropout(Track(), probability=0.5)
+        >>> reading, info = env.reset(seed=0)
+        >>> reading, info["observed"]
+        (array([0.], dtype=float32), False)
+        >>> told = [env.step([0.0])[4]["observed"] for _ in range(5)]
+        >>> all(told), any(told)
+        (False, True)
     """
 
     def __init__(
@@ -68,6 +78,13 @@ class ObservationDelay(Corrupting):
     """Readings arrive `steps` steps late; until the second one does, the first one is repeated.
 
     `info["observed"]` of a reading arrives with it.
+
+    Examples:
+        >>> from kalmanac import ObservationDelay, Track
+        >>> env = ObservationDelay(Track(), steps=2)
+        >>> first, _ = env.reset(seed=0)
+        >>> [bool(env.step([0.0])[0] == first) for _ in range(3)]
+        [True, True, False]
     """
 
     def __init__(self, env: Env, steps: int) -> None:
@@ -106,6 +123,13 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Repeats every action `times` times, or until the episode ends or forbids it; rewards add up.
 
     Only the last of the observations in between is seen.
+
+    Examples:
+        >>> from kalmanac import FrameRepeat, Track
+        >>> env = FrameRepeat(Track(horizon=8), times=4)
+        >>> observation, info = env.reset(seed=0)
+        >>> [env.step([0.0])[3] for _ in range(2)]  # truncated after two actions, eight steps
+        [False, True]
     """
 
     def __init__(self, env: Env, times: int) -> None:

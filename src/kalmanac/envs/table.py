@@ -33,7 +33,18 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """An environment and what experiments have to know of it."""
+    """An environment and what experiments have to know of it.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import ENVS, EnvironmentSpec, make_env
+        >>> def calm(**settings):
+        ...     return gymnasium.make("MountainCarContinuous-v0", **settings)
+        >>> ENVS["calm"] = EnvironmentSpec("calm", "a car in a valley", single=calm, horizon=999)
+        >>> make_env("calm").action_space.shape
+        (1,)
+        >>> del ENVS["calm"]
+    """
 
     name: str
     summary: str
@@ -112,6 +123,15 @@ ENVS: dict[str, EnvironmentSpec] = {
         for name, task in novel.TASKS.items()
     },
 }
+"""The package's environments by name. A row of your own may be added.
+
+Examples:
+    >>> from kalmanac import ENVS
+    >>> ENVS["track"].summary
+    'Where is a wandering target? Noisy readings, an estimate at every step'
+    >>> ENVS["track"].settings
+    {'decay': 0.95, 'noise': 0.3, 'horizon': 64}
+"""
 
 
 def environment(name: str) -> EnvironmentSpec:
@@ -165,30 +185,63 @@ def _families() -> list[str]:
     return list(dict.fromkeys(f"{n.split('/')[0]}/…" if "/" in n else n for n in ENVS))
 
 
+def make_env(
+    name: str, *, corruption: Corruption | None = None, **settings: Any
+) -> gymnasium.Env[Any, Any]:
+    """Make one environment by its name.
+
+    Args:
+        name: a row of `ENVS` such as "best-arm", a Gymnasium id such as "CartPole-v1", or
+            "module:NAME" of a class or function of your own.
+        corruption: what happens to readings and actions on their way; None is nothing.
+        **settings: settings of the environment other than its defaults.
+
+    Examples:
+        >>> from kalmanac import make_env
+        >>> env = make_env("best-arm", cost=0.1)
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step(0)  # ask
+        >>> reward, terminated
+        (-0.1, False)
+    """
+    spec = environment(name)
+    _expect_settings(spec, settings)
+    if spec.single is None:
+        raise ValueError(
+            f"env: got {name!r}, which comes as a vector of many only, expected one to make singly"
+        )
+    return _one(name, partial(spec.single, **settings), corruption or Corruption())
+
+
 def make_vector(
     name: str, num_envs: int, *, privileged: bool = False, corruption: Corruption | None = None,
     workers: int | Literal["auto"] = 0, timeout: float = TIMEOUT, **settings: Any,
 ) -> AnyVectorEnv:  # fmt: skip
-    """`num_envs` copies of environment `name`, with its own settings except for those given.
+    """Make a vector of `num_envs` copies of the environment `name`.
 
     Args:
+        name: as for `make_env`.
+        num_envs: how many copies.
         privileged: the observation is the environment's true state: what the Oracle sees.
         corruption: what happens to readings and actions on their way; None is nothing.
         workers: 0 steps all copies in this process. Otherwise each has a process of its own, and at
             most so many of them step at once; "auto" takes as many as there are cores where the
             environment is known to be worth it. The results are the same.
         timeout: seconds until a process that does not answer counts as hanging.
+        **settings: settings of the environment other than its defaults.
+
+    Examples:
+        >>> from kalmanac import make_vector
+        >>> envs = make_vector("track", 4, horizon=20)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 1)
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs: got {num_envs!r}, expected an integer of at least 1")
     spec = environment(name)
     known = spec.settings
-    for setting in settings:
-        if known is not None and setting not in known:
-            raise TypeError(
-                f"{setting}: environment {name!r} has no such setting, "
-                f"expected {', '.join(known) or 'none'}"
-            )
+    _expect_settings(spec, settings)
     if known is not None and "copy" in known:
         settings.setdefault("copy", False)  # a vector copies what its environments hand out
     at_once = side_by_side(spec, num_envs, workers, corruption)
@@ -209,7 +262,16 @@ def make_vector(
     return PrivilegedObservation(env) if privileged else env
 
 
-def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> Any:
+def _expect_settings(spec: EnvironmentSpec, settings: Mapping[str, Any]) -> None:
+    for setting in settings:
+        if spec.settings is not None and setting not in spec.settings:
+            raise TypeError(
+                f"{setting}: environment {spec.name!r} has no such setting, "
+                f"expected {', '.join(spec.settings) or 'none'}"
+            )
+
+
+def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> gymnasium.Env[Any, Any]:
     env = make()
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"env: got a {type(env).__name__} from {name!r}, expected a gymnasium.Env")

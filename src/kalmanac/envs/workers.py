@@ -27,7 +27,18 @@ TIMEOUT = 120.0  # seconds; a beginning episode may take its time on a busy mach
 
 
 class WorkerError(RuntimeError):
-    """An environment's process died, hung, or raised; all processes have been ended."""
+    """An environment's process died, hung, or raised; all processes have been ended.
+
+    Agents and evaluations raise it as the cause of an `EnvironmentFailedError`.
+
+    Examples:
+        >>> from kalmanac import WorkerError, make_vector
+        >>> try:
+        ...     envs = make_vector("track", 2, workers=0)  # or with processes of their own
+        ...     observations, infos = envs.reset(seed=0)
+        ... except WorkerError as error:
+        ...     print(error)  # which environment, and its seed
+    """
 
 
 class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
