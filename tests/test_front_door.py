@@ -3,6 +3,7 @@
 import ast
 import doctest
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -68,6 +69,11 @@ def test_other_names_are_refused_as_python_does_it():
         kalmanac.RecurentSAC  # noqa: B018
     with pytest.raises(ImportError):
         from kalmanac import nothing  # noqa: F401
+
+
+def test_the_reference_has_exactly_the_public_names():
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    assert sorted(re.findall(r"^::: kalmanac\.(\w+)$", page, re.M)) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -38,7 +38,7 @@ class RecurrentSAC:
     """An agent that remembers, for discrete and continuous actions.
 
     Args:
-        encoder: how the agent remembers, a name of `kalmanac.encoders.ENCODERS`.
+        encoder: how the agent remembers, a name of `ENCODERS`.
         env: a Gymnasium environment, or a vector of them. Without one, the agent comes to be with
             the first `set_env`.
         seed: decides all randomness; None draws one, which `seed` then holds.
