@@ -21,6 +21,7 @@ from report import print_table
 
 LOOKED_AT = ("eval/", "train/q_action", "train/policy_action", "train/gain", "train/posterior")
 ALSO = ("step", "train/updates", "train/entropy", "train/q_mean", "train/critic_loss")
+MOST_ACTIONS = 8  # of more, none is told apart: files stay small
 MOMENTS = (0.05, 0.25, 0.5, 0.75, 1.0)  # of a run, at which its clock is told
 LATE = 5  # evaluations at the end of a run that are averaged
 HEAD = ("", "status", "steps", "best", "at", "last", f"last {LATE}", "length", "ends with action")
@@ -43,18 +44,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def read(folder: Path) -> dict[str, Any]:
     """One run: its description, how it ended, and its evaluations."""
-    clock = read_timing(folder)
+    clock, metrics = read_timing(folder), read_metrics(folder)
+    means = [q for row in metrics if (q := row.get("train/q_mean")) is not None]
     rows = [
         {key: value for key, value in row.items() if key in ALSO or key.startswith(LOOKED_AT)}
-        for row in read_metrics(folder)
+        for row in metrics
         if any(key.startswith("eval/") for key in row)
     ]
     return {
         "experiment": read_experiment(folder),
         "summary": read_summary(folder),
         "clock": [clock[max(round(share * len(clock)), 1) - 1] for share in MOMENTS],
-        "rows": rows,
+        "q_mean": [min(means), max(means)] if means else None,
+        "rows": [
+            row if _action_count(row) <= MOST_ACTIONS else _without_actions(row) for row in rows
+        ],
     }
+
+
+def _action_count(row: Mapping[str, Any]) -> int:
+    return sum(key.startswith("eval/in/action_") for key in row)
+
+
+def _without_actions(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if "action_" not in key}
 
 
 def write(run: Mapping[str, Any], file: Path) -> None:
@@ -62,6 +75,8 @@ def write(run: Mapping[str, Any], file: Path) -> None:
     summary, clock = run["summary"], [rounded(row) for row in run["clock"]]
     first = {"experiment": run["experiment"], "seconds": clock[-1]["time/elapsed"]}
     first |= {key: summary[key] for key in ("status", "step")} | {"clock": clock}
+    if run["q_mean"]:  # of all that was logged, evaluated or not
+        first["q_mean"] = {"least": run["q_mean"][0], "largest": run["q_mean"][1]}
     lines = [first, *(rounded(row) for row in run["rows"])]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -28,7 +28,7 @@ from report import print_table
 # windows that begin like episodes, and truncation that never ends a task.
 BEFORE = (
     "--actor-objective value --no-average-policy --no-true-previous-action --bootstrap-truncated "
-    "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005"
+    "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005 --adam-betas 0.9 0.999"
 )
 WHEN = {"before": BEFORE, "now": ""}
 

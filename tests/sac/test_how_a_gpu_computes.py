@@ -125,5 +125,5 @@ def test_products_and_graphs_are_as_asked_for(
     recorded = model._attached()._captured
     assert recorded is not None
     assert (recorded._recording is not None) is graph
-    assert bool(model.policy._replayed) is graph
+    assert bool(model._attached().policy._replayed) is graph
     assert precisions == {"tf32" if tf32 else "ieee"}

@@ -7,7 +7,10 @@ from kalmanac.envs import BestArmVector
 from kalmanac.sac import Lockstep
 from tests.sac.small import small
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -59,7 +59,7 @@ class AgentSettings:
     critic_hidden: tuple[int, ...] = (256, 256)
     head_gain: float = 1.0
     learning_rate: float = 3e-4
-    adam_betas: tuple[float, ...] = (0.9, 0.999)
+    adam_betas: tuple[float, ...] = (0.9, 0.99)
     gamma: float = 0.99
     tau: float = 0.005
     ent_coef: float | Literal["auto"] = "auto"

@@ -2,8 +2,9 @@
 
 On a GPU with TF32 products, a GRU takes kernels of ours (`fused_gru.py`); all else takes PyTorch's.
 Sequences run unpacked: packing needs lengths on the host, which breaks graph capture. A reset cuts
-the sequence for them, and the pieces run one after the other. torch.compile refuses any nn.GRU or
-nn.LSTM in a full graph until `torch._dynamo.config.allow_rnn` is set.
+the sequence for them, and the pieces run one after the other. A single step takes PyTorch's cells:
+cuDNN would gather weights that lie apart into one piece of memory, at every call. torch.compile
+refuses any nn.GRU or nn.LSTM in a full graph until `torch._dynamo.config.allow_rnn` is set.
 """
 
 from collections.abc import Iterator
@@ -96,9 +97,13 @@ class GRUEncoder(HistoryEncoder):
     ) -> tuple[Tensor, GRUState]:  # fmt: skip
         """See `HistoryEncoder`; `observed` is ignored."""
         check_step(self, h_t, state, reset, observed)
-        flags = None if reset is None else reset[:, None]
-        z, after = self.forward(h_t[:, None], state, reset=flags)
-        return z[:, 0], after
+        x, (hidden,) = h_t, _after_reset(state, reset)
+        ends = []
+        for i, layer in enumerate(self.layers):
+            weights = _weights(cast(nn.GRU, layer))
+            x = torch.gru_cell(x.to(weights[0].dtype), hidden[:, i].to(weights[0].dtype), *weights)
+            ends.append(x.to(hidden.dtype))
+        return self.norm(self.out_projection(x)), GRUState(torch.stack(ends, 1))
 
 
 class LSTMEncoder(HistoryEncoder):
@@ -143,9 +148,24 @@ class LSTMEncoder(HistoryEncoder):
     ) -> tuple[Tensor, LSTMState]:  # fmt: skip
         """See `HistoryEncoder`; `observed` is ignored."""
         check_step(self, h_t, state, reset, observed)
-        flags = None if reset is None else reset[:, None]
-        z, after = self.forward(h_t[:, None], state, reset=flags)
-        return z[:, 0], after
+        x, (hidden, cell) = h_t, _after_reset(state, reset)
+        hiddens, cells = [], []
+        for i, layer in enumerate(self.layers):
+            weights = _weights(cast(nn.LSTM, layer))
+            dtype = weights[0].dtype
+            start = [hidden[:, i].to(dtype), cell[:, i].to(dtype)]
+            x, last = torch.lstm_cell(x.to(dtype), start, *weights)
+            hiddens.append(x.to(hidden.dtype))
+            cells.append(last.to(cell.dtype))
+        z = self.norm(self.out_projection(x))
+        return z, LSTMState(torch.stack(hiddens, 1), torch.stack(cells, 1))
+
+
+def _after_reset(state: State, reset: Tensor | None) -> tuple[Tensor, ...]:
+    """The parts of a state (B, L, N), which are zero in rows (B,) that are reset."""
+    if reset is None:
+        return state
+    return tuple(x.masked_fill(reset[:, None, None], 0) for x in state)
 
 
 def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:

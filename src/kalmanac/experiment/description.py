@@ -82,7 +82,7 @@ class Experiment:
     """Widths of the critic's hidden layers."""
     learning_rate: float = 3e-4
     """Adam's, for all networks."""
-    adam_betas: tuple[float, ...] = (0.9, 0.999)
+    adam_betas: tuple[float, ...] = (0.9, 0.99)
     """How long Adam remembers gradients and their squares."""
     gamma: float = 0.99
     """Discount factor."""

@@ -65,7 +65,7 @@ class RecurrentSAC:
         self, encoder: str = "vssm+kf", env: Environment | None = None, *,
         learning_rate: float = 3e-4, buffer_size: int | None = None, learning_starts: int = 1000,
         batch_size: int = 32, context_length: int = 64, tau: float = 0.005, gamma: float = 0.99,
-        adam_betas: tuple[float, ...] = (0.9, 0.999),
+        adam_betas: tuple[float, ...] = (0.9, 0.99),
         ent_coef: float | Literal["auto"] = "auto",
         target_entropy: float | Literal["auto"] = "auto", update_to_data: float = 1.0,
         drawing: Drawing = "episodes", burn_in: int = 0,
