@@ -22,7 +22,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def imports_for_type_checkers():
     """Name → module, as the block under TYPE_CHECKING has it."""
-    (block,) = (node for node in ast.parse(FRONT.read_text()).body if isinstance(node, ast.If))
+    block, _ = (node for node in ast.parse(FRONT.read_text()).body if isinstance(node, ast.If))
     return {alias.asname: node.module for node in block.body for alias in node.names}
 
 
