@@ -11,8 +11,11 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kalmanac import __doc__ as purpose
-from kalmanac import __version__
+from kalmanac._version import __version__
+
+PURPOSE = (
+    "kalmanac: Kalman-filter layers and recurrent actor-critic agents for partial observability."
+)
 
 
 class Verb(NamedTuple):
@@ -73,7 +76,7 @@ def usage() -> str:
     wide = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{wide}}  {verb.summary}" for name, verb in VERBS.items())
     return (
-        f"{purpose}\n\n"
+        f"{PURPOSE}\n\n"
         "usage: kalmanac VERB [options]      (or: python -m kalmanac VERB [options])\n\n"
         f"{verbs}\n\n"
         "`kalmanac VERB --help` lists a verb's options; `kalmanac --version` prints the version."

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-import kalmanac
+from kalmanac._version import __version__
 from kalmanac.ops import usable
 from kalmanac.selftest import DTYPES, SCANS, Verdict, judge
 
@@ -34,7 +34,7 @@ class Availability(NamedTuple):
 
 def versions() -> dict[str, str]:
     """Name → version of everything the scans are made of."""
-    found = {"kalmanac": kalmanac.__version__, "python": platform.python_version()}
+    found = {"kalmanac": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

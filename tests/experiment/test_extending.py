@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from kalmanac import resume as verb
 from kalmanac import runlog
 from kalmanac.experiment import Experiment, resume, resume_together, run, run_together
 from kalmanac.experiment.failure import RunFailedError
+from kalmanac.resume import main as resume_verb
 from kalmanac.runlog import (
     SIGNATURE,
     checkpoint_file,
@@ -221,12 +221,12 @@ def test_the_command_line_extends_a_run(tmp_path, capsys):
     folder = tmp_path / "run"
     run(TINY, folder, events=False)
     how = ["--no-tensorboard", "--no-progress", "--device", "cpu"]
-    assert verb.main([str(folder), *how]) == 2
+    assert resume_verb([str(folder), *how]) == 2
     assert "--steps N" in capsys.readouterr().err
-    assert verb.main([str(folder), "--steps", "120", *how]) == 0
+    assert resume_verb([str(folder), "--steps", "120", *how]) == 0
     assert f"{folder}: from step 96 of 120" in capsys.readouterr().out
     assert Experiment.from_data(read_experiment(folder)).hash == longer(TINY, 120).hash
-    assert verb.main([str(folder), "--steps", "144", "--no-keep-checkpoint", *how]) == 0
+    assert resume_verb([str(folder), "--steps", "144", "--no-keep-checkpoint", *how]) == 0
     assert not (folder / "checkpoints").exists()
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows][-1] == 144

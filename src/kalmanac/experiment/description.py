@@ -27,7 +27,16 @@ AGENTS = {name: agent_settings(name) for name in (ORACLE, *ENCODERS)}
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that decides a run, except for the machine that it runs on."""
+    """Everything that decides a run, except for the machine that it runs on.
+
+    Examples:
+        >>> from kalmanac import Experiment
+        >>> experiment = Experiment(env="track", encoder="gru", total_steps=20_000, dropout=0.2)
+        >>> experiment.changed({"encoder": "vssm+kf"}).agent
+        'vssm+kf'
+        >>> Experiment.from_json(experiment.to_json()) == experiment
+        True
+    """
 
     env: str = "best-arm"
     """An environment of the package, a Gymnasium id, or module:NAME of a function."""

@@ -14,6 +14,17 @@ class EnvironmentFailedError(RuntimeError):
     """An environment raised, hung, or gave something that is no observation or reward of its own.
 
     `__cause__` is what was raised.
+
+    Examples:
+        >>> from kalmanac import EnvironmentFailedError, RecurrentSAC, Track, evaluate_policy
+        >>> class Broken(Track):
+        ...     def step(self, action):
+        ...         raise OSError("the robot is unplugged")
+        >>> try:
+        ...     evaluate_policy(RecurrentSAC("gru", Track(), seed=0), Broken(), 1)
+        ... except EnvironmentFailedError as error:
+        ...     print(error)
+        the environment raised OSError: the robot is unplugged (...)
     """
 
 

@@ -29,7 +29,16 @@ Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Episode:
-    """A finished episode: undiscounted return, number of transitions, and the last step's info."""
+    """A finished episode: undiscounted return, number of transitions, and the last step's info.
+
+    Examples:
+        >>> from kalmanac import Callback, Episode, RecurrentSAC, Track
+        >>> class Episodes(Callback):
+        ...     def on_episode(self, model, episode: Episode):
+        ...         print(episode.length, episode.terminated, sorted(episode.info))
+        >>> model = RecurrentSAC("gru", Track(horizon=10), seed=0).learn(10, Episodes())
+        10 False ['privileged']
+    """
 
     total_reward: float
     length: int
