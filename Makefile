@@ -43,7 +43,7 @@ bench: ready  ## speed of scans, encoders, updates and environments; a tracking 
 	.venv/bin/python benchmarks/tracking.py
 
 docs: ready  ## the pages as a site, in site/index.html
-	@$(RUN) mkdocs --version >/dev/null 2>&1 || $(RUN) pip install -q -c constraints.txt -e '.[docs]'
+	@.venv/bin/python -c 'import material, mkdocstrings' 2>/dev/null || $(RUN) pip install -q -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
 
 clean:  ## remove .venv and everything generated

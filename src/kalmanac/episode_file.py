@@ -1,29 +1,8 @@
 """The episode file: one played episode as arrays, for pictures, animations and reports.
 
-A NumPy archive (.npz) without pickled objects. T steps; step t is an observation and the action
-taken on it. Arrays that do not apply to an agent or an environment are missing.
-
-    about               JSON: format, version, and the fields of `About`
-    observation         (T, O) what the environment showed, flat
-    action              (T,) a discrete action's number, from 0 on, or (T, A) in the
-                        environment's units
-    reward              (T,)
-    truth               (T, S) the true state, where the environment tells it
-    posterior_mean      (T,) Best Arm: the Bayes posterior of the mean, σ known, after each sample
-    posterior_std       (T,)
-    probability         (T, A) of discrete actions
-    action_mean         (T, A) of continuous ones: the policy's median, in the environment's units,
-    action_low          (T, A) and what one standard deviation below and above it becomes
-    action_high         (T, A)
-    belief_mean         (L, T, N) Kalman encoders: posterior mean of each layer and channel,
-    belief_variance     (L, T, N) its variance,
-    gain                (L, T, N) and how much of the step's reading was taken over
-    influence           (N,) how much of the representation's movement each channel of the last
-                        layer carries: std over time of its mean, times the norm of its weights
-    latent              (T, 2) agents with two latent channels: the state that the policy reads,
-    latent_grid         (2, G) values of the two channels around it, and
-    latent_probability  (G, G, A) the policy there [second channel, first channel], for the
-                        observation of the last step
+A NumPy archive (.npz) without pickled objects: those arrays of `PlayedEpisode` that apply to the
+agent and the environment, and `about`, a JSON object with the format, its version and the fields of
+`About`.
 
 Reading and drawing need no torch.
 """
@@ -72,7 +51,46 @@ class About:
 
 @dataclass(frozen=True)
 class PlayedEpisode:
-    """An episode file's content; see the module for shapes."""
+    """One played episode of T steps, as an episode file holds it.
+
+    Step t is an observation and the action taken on it. Arrays that do not apply to an agent or an
+    environment are None.
+
+    Attributes:
+        about: what was played, by whom, and how it ended.
+        observation: (T, O), what the environment showed, flat.
+        action: (T,), a discrete action's number, from 0 on, or (T, A) in the environment's units.
+        reward: (T,).
+        truth: (T, S), the true state, where the environment tells it.
+        posterior_mean: (T,), Best Arm: the Bayes posterior of the mean, σ known, after each sample.
+        posterior_std: (T,), its standard deviation.
+        probability: (T, A) of discrete actions.
+        action_mean: (T, A) of continuous ones: the policy's median, in the environment's units.
+        action_low: (T, A), what one standard deviation below it becomes.
+        action_high: (T, A), what one standard deviation above it becomes.
+        belief_mean: (L, T, N), Kalman encoders: posterior mean of each layer and channel.
+        belief_variance: (L, T, N), its variance.
+        gain: (L, T, N), how much of the step's reading was taken over.
+        influence: (N,), how much of the representation's movement each channel of the last layer
+            carries: std over time of its mean, times the norm of its weights.
+        latent: (T, 2), agents with two latent channels: the state that the policy reads.
+        latent_grid: (2, G), values of the two channels around it.
+        latent_probability: (G, G, A), the policy there [second channel, first channel], for the
+            observation of the last step.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import kalmanac
+        >>> run = Path(kalmanac.__file__).parent / "pretrained" / "best-arm"
+        >>> model = kalmanac.RecurrentSAC.load(run / "best.safetensors")
+        >>> experiment = kalmanac.Experiment.from_json((run / "experiment.json").read_text())
+        >>> (file,) = kalmanac.record_episodes(model, experiment, "episodes", seed=2)
+        >>> episode = kalmanac.read_episode(file)
+        >>> episode.about.agent, episode.about.won, episode.total_reward
+        ('vssm+kf', True, 10.0)
+        >>> sorted(episode.arrays())[:4]
+        ['action', 'belief_mean', 'belief_variance', 'gain']
+    """
 
     about: About
     observation: Array
@@ -138,7 +156,21 @@ def write_episode(path: str | os.PathLike[str], episode: PlayedEpisode) -> Path:
 
 
 def read_episode(path: str | os.PathLike[str]) -> PlayedEpisode:
-    """The episode in a file; ValueError in one line for anything else."""
+    """The episode in a file; ValueError in one line for anything else.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import kalmanac
+        >>> run = Path(kalmanac.__file__).parent / "pretrained" / "best-arm"
+        >>> model = kalmanac.RecurrentSAC.load(run / "best.safetensors")
+        >>> experiment = kalmanac.Experiment.from_json((run / "experiment.json").read_text())
+        >>> (file,) = kalmanac.record_episodes(model, experiment, "episodes", seed=7)
+        >>> episode = kalmanac.read_episode(file)
+        >>> episode.observation.shape == (episode.steps, 1)
+        True
+        >>> episode.belief_variance.shape == (1, episode.steps, 128)
+        True
+    """
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"path: got {source}, expected an episode file")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kalmanac import __version__
+from kalmanac._version import __version__
 from kalmanac.ops.device import gpus
 
 PACKAGES = ("torch", "numpy", "numba", "triton")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from kalmanac import __version__
+from kalmanac._version import __version__
 from kalmanac.disk import (
     FolderLock,
     cut,

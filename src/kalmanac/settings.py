@@ -97,7 +97,14 @@ class RunSettings(CheckedFields):
 
 @dataclass(frozen=True, kw_only=True)
 class SACSettings(EncoderSettings):
-    """Soft actor-critic over history encoders: networks, losses, replay and updates."""
+    """Soft actor-critic over history encoders: networks, losses, replay and updates.
+
+    Examples:
+        >>> import kalmanac
+        >>> settings = kalmanac.SACSettings(learning_rate=1e-3)
+        >>> settings.learning_rate, settings.batch_size
+        (0.001, 32)
+    """
 
     embedding: Annotated[int, AtLeast(1), Fixed()] = 16
     """Features of an embedded step and of its representation, E."""

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("material") is None,
-    reason="no mkdocs-material here: make docs, or pip install 'kalmanac[docs]'",
+    any(importlib.util.find_spec(name) is None for name in ("material", "mkdocstrings")),
+    reason="no mkdocs here: make docs, or pip install 'kalmanac[docs]'",
 )
 
 

@@ -11,10 +11,13 @@ from kalmanac.envs import (
     ENVS,
     BestArm,
     BestArmVector,
+    Corruption,
     EnvironmentSpec,
+    ObservationDropout,
     PrivilegedObservation,
     action_codec,
     environment,
+    make_env,
     make_vector,
 )
 from tests.envs.rows import ROWS
@@ -113,6 +116,29 @@ def test_a_module_that_cannot_be_imported_is_one_error(line, tmp_path, monkeypat
     told = "env: got 'unimportable:Env', which raised (.+), expected a module to import"
     with pytest.raises(ValueError, match=told):
         environment("unimportable:Env")
+
+
+@pytest.mark.parametrize("name", [*ROWS, "CartPole-v1", "tests.envs.toys:Identity"])
+def test_every_row_is_made_singly(name):
+    env = make_env(name)
+    observation, _ = env.reset(seed=0)
+    assert observation in env.observation_space
+    env.action_space.seed(0)
+    assert env.step(env.action_space.sample())[0] in env.observation_space
+
+
+def test_one_environment_has_its_settings_and_bad_sensors():
+    assert make_env("track", horizon=3).horizon == 3
+    assert isinstance(make_env("track", corruption=Corruption(dropout=0.5)), ObservationDropout)
+
+
+def test_what_cannot_be_made_singly_is_refused():
+    with pytest.raises(ValueError, match=r"env: got .*:ROW', which comes as a vector of many only"):
+        make_env(f"{__name__}:ROW")
+    with pytest.raises(TypeError, match="costs: environment 'best-arm' has no such setting, exp"):
+        make_env("best-arm", costs=0.1)
+    with pytest.raises(TypeError, match=r"env: got a Reference from .*, expected a gymnasium\.Env"):
+        make_env("tests.envs.toys:Reference", random=0.0, memory=0.0, memoryless=0.0)
 
 
 def test_unknown_settings_and_sizes_are_refused():

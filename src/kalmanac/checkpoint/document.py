@@ -26,7 +26,18 @@ _ZEROS = "0" * 64
 
 
 class BadFileError(ValueError):
-    """A file that is damaged, foreign, or of a version that cannot be read."""
+    """A file that is damaged, foreign, or of a version that cannot be read.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from kalmanac import BadFileError, RecurrentSAC
+        >>> written = Path("cut.safetensors").write_bytes(b"half a model")
+        >>> try:
+        ...     RecurrentSAC.load("cut.safetensors")
+        ... except BadFileError as error:
+        ...     print(error)
+        path: got cut.safetensors, ...
+    """
 
 
 class Kind(NamedTuple):

@@ -10,9 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kalmanac import __doc__ as purpose
-from kalmanac import __version__
+from kalmanac._version import __version__
 from kalmanac.cli.verb import listed, run_verb
+
+PURPOSE = (
+    "kalmanac: Kalman-filter layers and recurrent actor-critic agents for partial observability."
+)
 
 
 class Entry(NamedTuple):
@@ -75,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def usage() -> str:
     """The text of `kalmanac --help`."""
     return (
-        f"{purpose}\n\n"
+        f"{PURPOSE}\n\n"
         "usage: kalmanac VERB [options]      (or: python -m kalmanac VERB [options])\n\n"
         f"{listed(VERBS)}\n\n"
         "`kalmanac VERB --help` lists a verb's options; `kalmanac --version` prints the version."

@@ -26,7 +26,18 @@ LONGEST = 4096  # bytes of the file that are read
 
 
 class FolderInUseError(ValueError):
-    """Another process writes in the folder."""
+    """Another process writes in the folder.
+
+    Examples:
+        >>> from kalmanac import Experiment, FolderInUseError, run
+        >>> experiment = Experiment(
+        ...     env="track", total_steps=1, eval_every=1, eval_episodes=1, batch_size=1, num_envs=1
+        ... )
+        >>> try:
+        ...     outcome = run(experiment, "runs/shared", events=False)
+        ... except FolderInUseError as error:
+        ...     print(error)  # whose process it is
+    """
 
 
 class FolderLock:

@@ -8,6 +8,18 @@ class Dropout(nn.Module):
     """y = x · keep / (1 - p) with keep ~ Bernoulli(1 - p), in training; y = x otherwise.
 
     `generator` draws, and lies on the device of x; None is torch's global one, as in nn.Dropout.
+    An encoder that drops with this class instead of nn.Dropout draws from its agent's own stream:
+    the agent's seed decides the results.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import Dropout
+        >>> dropout = Dropout(0.5)
+        >>> dropout.generator = torch.Generator().manual_seed(0)
+        >>> sorted(set(dropout(torch.ones(100)).tolist()))
+        [0.0, 2.0]
+        >>> dropout.eval()(torch.ones(2))
+        tensor([1., 1.])
     """
 
     def __init__(self, p: float) -> None:

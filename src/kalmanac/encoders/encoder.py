@@ -36,6 +36,18 @@ class HistoryEncoder(nn.Module, ABC):
     - Rows do not know of each other, and z_t does not depend on h_s for s > t.
 
     Carried state is float32 at least, also in a half-precision module.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import HistoryEncoder, make_encoder
+        >>> encoder = make_encoder("gru", d_model=8, d_state=32)
+        >>> isinstance(encoder, HistoryEncoder)
+        True
+        >>> h = torch.randn(2, 5, 8)
+        >>> z, state = encoder(h, lengths=[5, 3])  # the second row has two padded steps
+        >>> z_next, state = encoder.step(h[:, 0], state)  # one step more, with the state of before
+        >>> z.shape, z_next.shape
+        (torch.Size([2, 5, 8]), torch.Size([2, 8]))
     """
 
     d_model: int  # E

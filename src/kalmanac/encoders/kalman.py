@@ -30,6 +30,15 @@ class Beliefs(NamedTuple):
 
     `prior` is the belief before the reading of step t, `posterior` the one after it, `gain` how
     much of the reading was taken over: 0 is nothing (also on pads and missing readings), 1 is all.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import KalmanLayer
+        >>> beliefs = KalmanLayer(d_model=8, d_state=32).beliefs(torch.randn(2, 5, 8))
+        >>> beliefs.gain.shape
+        torch.Size([2, 5, 32])
+        >>> bool((beliefs.posterior.variance < beliefs.prior.variance).all())  # a reading tells
+        True
     """
 
     prior: Belief
@@ -52,7 +61,17 @@ class KalmanLayer(HistoryEncoder):
         variance_feature: z_t is projected from the posterior variance too (same place).
         raw_step_size: Δ̃ at the start; the step size is its softplus.
         process_noise: Σᵖ at the start.
-        r_min, q_min: floors of the two noise variances.
+        r_min: floor of the variance of the readings' noise.
+        q_min: floor of the variance of the process noise.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import KalmanLayer
+        >>> layer = KalmanLayer(d_model=8, d_state=32)
+        >>> z, state = layer(torch.randn(2, 5, 8))  # (B, T, E)
+        >>> z, state = layer(torch.randn(2, 5, 8), state)  # goes on from there
+        >>> z.shape, state.mean.shape, state.variance.shape
+        (torch.Size([2, 5, 8]), torch.Size([2, 32]), torch.Size([2, 32]))
     """
 
     def __init__(

@@ -15,7 +15,19 @@ from kalmanac.ops import Belief
 
 
 class KalmanEncoder(HistoryEncoder):
-    """L Kalman layers (or blocks) one after the other, and what they believe."""
+    """L Kalman layers (or blocks) one after the other, and what they believe.
+
+    Args:
+        layers: the layers or blocks, in order.
+        norm: an RMSNorm stands behind the last one.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import KalmanEncoder, KalmanLayer
+        >>> encoder = KalmanEncoder([KalmanLayer(8, 32), KalmanLayer(8, 32)], norm=True)
+        >>> encoder.beliefs(torch.randn(2, 5, 8)).gain.shape  # (B, L, T, N)
+        torch.Size([2, 2, 5, 32])
+    """
 
     def __init__(
         self, layers: Sequence[KalmanLayer] | Sequence[KalmanBlock], *, norm: bool = False

@@ -28,10 +28,23 @@ ENCODERS: dict[str, Callable[..., HistoryEncoder]] = {
     "lstm": LSTMEncoder,
     "s5": s5,
 }
+"""The history encoders by name, each a function that makes one. A row of your own may be added.
+
+Examples:
+    >>> from kalmanac import ENCODERS
+    >>> sorted(ENCODERS)[:5]
+    ['gru', 'kf-block', 'lstm', 'mamba', 'memoryless']
+"""
 
 
 def encoder_settings(name: str) -> dict[str, Any]:
-    """The settings that encoder `name` takes, with their defaults."""
+    """The settings that encoder `name` takes, with their defaults.
+
+    Examples:
+        >>> from kalmanac import encoder_settings
+        >>> encoder_settings("gru")
+        {'d_model': 16, 'd_state': 128, 'layers': 1, 'norm': False}
+    """
     return {k: p.default for k, p in inspect.signature(_row(name)).parameters.items()}
 
 
@@ -40,6 +53,14 @@ def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
 
     That is 0 unless it is said, since runs and models that do not say it were trained without; the
     paper's presets say 0.1.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import make_encoder
+        >>> encoder = make_encoder("vssm+kf", d_model=8, d_state=32)
+        >>> z, state = encoder(torch.zeros(4, 10, 8))  # (B, T, E)
+        >>> z.shape
+        torch.Size([4, 10, 8])
     """
     known = encoder_settings(name)
     for setting in settings:

@@ -14,7 +14,7 @@ from kalmanac.envs.dmc import DMC
 from kalmanac.envs.extras import MissingExtraError
 from kalmanac.envs.observation_codecs import ObservationCodec, observation_codec, privileged_space
 from kalmanac.envs.popgym import POPGym
-from kalmanac.envs.registry import ENVS, EnvironmentSpec, environment, make_vector
+from kalmanac.envs.registry import ENVS, EnvironmentSpec, environment, make_env, make_vector
 from kalmanac.envs.sensors import (
     ActionNoise,
     Corruption,
@@ -60,6 +60,7 @@ __all__ = [
     "corrupted",
     "environment",
     "environment_state",
+    "make_env",
     "make_vector",
     "observation_codec",
     "posterior",

@@ -56,6 +56,12 @@ def bayes_threshold(
     It is the best *fixed threshold*, not the best policy: at cost 0 one that asks until its last
     step and decides there wins more often (`decide_at_horizon=True` with a high threshold).
     `thresholds` are 0.05 to 4 in steps of 0.05 unless given.
+
+    Examples:
+        >>> from kalmanac import bayes_threshold
+        >>> best = bayes_threshold(cost=0.1, horizon=100, episodes=500)
+        >>> 0 < best.threshold < 4, 0.5 < best.win_rate < 1
+        (True, True)
     """
     rules = Rules(cost=cost, sigma=sigma, mu=mu, horizon=horizon, win=win, loss=loss)
     grid = np.arange(1, 81) / 20 if thresholds is None else np.asarray(thresholds, np.float64)

@@ -306,6 +306,14 @@ class BestArm(gymnasium.Env[NDArray[np.float32], np.int64]):
     `info` holds "mu", "sigma" and "privileged": the posterior mean and standard deviation of μ for
     a prior N(0, 1/12) and known σ; at the end also "win". `reset(options={"mu": 0.3, "sigma": 1})`
     fixes either value for that episode.
+
+    Examples:
+        >>> from kalmanac import BestArm
+        >>> env = BestArm(cost=0.1)
+        >>> sample, info = env.reset(seed=0, options={"mu": 0.3, "sigma": 1.0})
+        >>> sample, reward, terminated, truncated, info = env.step(1)  # it is above zero
+        >>> reward, terminated, info["win"]
+        (10.0, True, True)
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]

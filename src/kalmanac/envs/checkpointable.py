@@ -26,7 +26,18 @@ _FORGETFUL = (PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
 
 
 def environment_state(env: Environment) -> Any | None:
-    """Return the state of `env` as arrays and plain data, or None where it cannot be told."""
+    """Return the state of `env` as arrays and plain data, or None where it cannot be told.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import Track, environment_state
+        >>> env = Track()
+        >>> reading, info = env.reset(seed=0)
+        >>> sorted(environment_state(env))
+        ['generator', 'target', 'time']
+        >>> print(environment_state(gymnasium.make("CartPole-v1")))
+        None
+    """
     if _resumable(env):
         return env.get_checkpoint_state()  # type: ignore[union-attr]
     if isinstance(env, _FORGETFUL):
@@ -46,6 +57,14 @@ def restore_environment(env: Environment, state: Any) -> None:
     """Bring `env`, built as the one was that `state` is of, into that state.
 
     It is reset first, which is all that wrappers such as Gymnasium's checks wait for.
+
+    Examples:
+        >>> from kalmanac import Track, environment_state, restore_environment
+        >>> one, other = Track(), Track()
+        >>> reading, info = one.reset(seed=0)
+        >>> restore_environment(other, environment_state(one))
+        >>> one.step([0.0])[:2] == other.step([0.0])[:2]
+        True
     """
     env.reset()
     _restore(env, state)

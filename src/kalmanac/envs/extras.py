@@ -22,7 +22,15 @@ EXTRAS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """A package that an environment needs is not there, or has a version that does not work."""
+    """A package that an environment needs is not there, or has a version that does not work.
+
+    Examples:
+        >>> from kalmanac import MissingExtraError, make_env
+        >>> try:
+        ...     env = make_env("popgym/RepeatPreviousEasy")
+        ... except MissingExtraError as error:
+        ...     print(error)  # which command installs it
+    """
 
 
 def missing(extra: str) -> str | None:

@@ -34,7 +34,18 @@ KNOWN = ("gymnasium", "kalmanac")  # packages
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """This is an environment's row: how to make it, and what experiments have to know of it."""
+    """This is an environment's row: how to make it, and what experiments have to know of it.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import ENVS, EnvironmentSpec, make_env
+        >>> def calm(**settings):
+        ...     return gymnasium.make("MountainCarContinuous-v0", **settings)
+        >>> ENVS["calm"] = EnvironmentSpec("calm", "a car in a valley", single=calm, horizon=999)
+        >>> make_env("calm").action_space.shape
+        (1,)
+        >>> del ENVS["calm"]
+    """
 
     name: str
     summary: str
@@ -113,6 +124,15 @@ ENVS: dict[str, EnvironmentSpec] = {
         for name, task in novel.TASKS.items()
     },
 }
+"""The package's environments by name. A row of your own may be added.
+
+Examples:
+    >>> from kalmanac import ENVS
+    >>> ENVS["track"].summary
+    'Where is a wandering target? Noisy readings, an estimate at every step'
+    >>> ENVS["track"].settings
+    {'decay': 0.95, 'noise': 0.3, 'horizon': 64}
+"""
 
 
 def environment(name: str) -> EnvironmentSpec:
@@ -186,6 +206,34 @@ def _families() -> list[str]:
     return list(dict.fromkeys(f"{n.split('/')[0]}/…" if "/" in n else n for n in ENVS))
 
 
+def make_env(
+    name: str, *, corruption: Corruption | None = None, **settings: Any
+) -> gymnasium.Env[Any, Any]:
+    """Make one environment by its name.
+
+    Args:
+        name: a row of `ENVS` such as "best-arm", a Gymnasium id such as "CartPole-v1", or
+            "module:NAME" of a class or function of your own.
+        corruption: what happens to readings and actions on their way; None is nothing.
+        **settings: settings of the environment other than its defaults.
+
+    Examples:
+        >>> from kalmanac import make_env
+        >>> env = make_env("best-arm", cost=0.1)
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step(0)  # ask
+        >>> reward, terminated
+        (-0.1, False)
+    """
+    spec = environment(name)
+    _expect_settings(spec, settings)
+    if spec.single is None:
+        raise ValueError(
+            f"env: got {name!r}, which comes as a vector of many only, expected one to make singly"
+        )
+    return _one(name, partial(spec.single, **settings), corruption or Corruption())
+
+
 def make_vector(
     name: str, num_envs: int, *, privileged: bool = False, corruption: Corruption | None = None,
     workers: int | Literal["auto"] = 0, timeout: float = TIMEOUT, **settings: Any,
@@ -199,17 +247,18 @@ def make_vector(
             most so many of them step at once; "auto" takes as many as there are cores where the
             environment is known to be worth it. The results are the same.
         timeout: seconds until a process that does not answer counts as hanging.
+
+    Examples:
+        >>> from kalmanac import make_vector
+        >>> envs = make_vector("track", 4, horizon=20)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 1)
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs: got {num_envs!r}, expected an integer of at least 1")
     spec = environment(name)
-    known = spec.settings
-    for setting in settings:
-        if known is not None and setting not in known:
-            raise TypeError(
-                f"{setting}: environment {name!r} has no such setting, "
-                f"expected {', '.join(known) or 'none'}"
-            )
+    _expect_settings(spec, settings)
     at_once = worker_count(spec, num_envs, workers, corruption)
     if spec.make is not None and not corruption:
         env = spec.make(num_envs, **settings)
@@ -228,7 +277,16 @@ def make_vector(
     return PrivilegedObservation(env) if privileged else env
 
 
-def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> Any:
+def _expect_settings(spec: EnvironmentSpec, settings: Mapping[str, Any]) -> None:
+    for setting in settings:
+        if spec.settings is not None and setting not in spec.settings:
+            raise TypeError(
+                f"{setting}: environment {spec.name!r} has no such setting, "
+                f"expected {', '.join(spec.settings) or 'none'}"
+            )
+
+
+def _one(name: str, make: Callable[[], Any], corruption: Corruption) -> gymnasium.Env[Any, Any]:
     env = make()
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"env: got a {type(env).__name__} from {name!r}, expected a gymnasium.Env")

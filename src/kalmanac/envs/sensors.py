@@ -27,7 +27,17 @@ Env = gymnasium.Env[Any, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Corruption(CorruptionSettings):
-    """This says how readings and actions are corrupted; by default, nothing is."""
+    """This says how readings and actions are corrupted; by default, nothing is.
+
+    Examples:
+        >>> from kalmanac import Corruption, make_env
+        >>> bad = Corruption(noise=0.5, dropout=0.2)
+        >>> print(bad)
+        noise 0.5, dropout 0.2
+        >>> observation, info = make_env("track", corruption=bad).reset(seed=0)
+        >>> info["observed"]
+        True
+    """
 
     def check(self) -> None:
         """Raise ValueError where bursts are too short for a share of readings that is missing."""
@@ -57,6 +67,14 @@ def corrupted(env: gymnasium.Env[Any, Any], how: Corruption) -> gymnasium.Env[An
 
     An environment that tells no true state of its own tells the observation as it was before it was
     corrupted, where that is one row of floats.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import Corruption, corrupted
+        >>> env = corrupted(gymnasium.make("Pendulum-v1"), Corruption(noise=0.5))
+        >>> observation, info = env.reset(seed=0)
+        >>> info["privileged"].shape  # the observation without its noise
+        (3,)
     """
     if how.frame_repeat > 1:
         env = FrameRepeat(env, how.frame_repeat)
@@ -84,6 +102,13 @@ class ObservationNoise(Corrupting):
     """Adds N(0, σ²) to every number of every observation, the first one too (paper, section 5.3).
 
     The observation's bounds fall, since noise knows none.
+
+    Examples:
+        >>> from kalmanac import ObservationNoise, Track
+        >>> clean, _ = Track().reset(seed=0)
+        >>> noisy, _ = ObservationNoise(Track(), std=0.5).reset(seed=0)
+        >>> bool(clean == noisy)
+        False
     """
 
     def __init__(self, env: Env, std: float) -> None:
@@ -105,6 +130,14 @@ class ActionNoise(Corrupting):
     σ is in units of half the action's range, so that it means the same for every environment: the
     agent's own actions are in [−1, 1]. The environment receives the noisy action; whoever stores
     the agent's own does not learn of the noise.
+
+    Examples:
+        >>> from kalmanac import ActionNoise, Track
+        >>> env = ActionNoise(Track(), std=0.1)
+        >>> observation, info = env.reset(seed=0)
+        >>> _, reward, *_ = env.step(info["privileged"])
+        >>> reward < 0  # the environment received another action
+        True
     """
 
     def __init__(self, env: Env, std: float) -> None:
@@ -133,6 +166,16 @@ class ObservationDropout(Corrupting):
     average, in a chain of two states with P(missing → missing) = 1 − 1/burst and
     P(there → missing) = p / (burst · (1 − p)), so that the share of missing readings stays p. The
     first reading of an episode is as likely to be missing as any other.
+
+    Examples:
+        >>> from kalmanac import ObservationDropout, Track
+        >>> env = ObservationDropout(Track(), probability=0.5)
+        >>> reading, info = env.reset(seed=0)
+        >>> reading, info["observed"]
+        (array([0.], dtype=float32), False)
+        >>> told = [env.step([0.0])[4]["observed"] for _ in range(5)]
+        >>> all(told), any(told)
+        (False, True)
     """
 
     def __init__(
@@ -175,6 +218,13 @@ class ObservationDelay(Corrupting):
     """Readings arrive `steps` steps late; until the second one does, the first one is repeated.
 
     `info["observed"]` of a reading arrives with it.
+
+    Examples:
+        >>> from kalmanac import ObservationDelay, Track
+        >>> env = ObservationDelay(Track(), steps=2)
+        >>> first, _ = env.reset(seed=0)
+        >>> [bool(env.step([0.0])[0] == first) for _ in range(3)]
+        [True, True, False]
     """
 
     def __init__(self, env: Env, steps: int) -> None:
@@ -213,6 +263,13 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Repeats every action `times` times, or until the episode ends or forbids it; rewards add up.
 
     Only the last of the observations in between is seen.
+
+    Examples:
+        >>> from kalmanac import FrameRepeat, Track
+        >>> env = FrameRepeat(Track(horizon=8), times=4)
+        >>> observation, info = env.reset(seed=0)
+        >>> [env.step([0.0])[3] for _ in range(2)]  # truncated after two actions, eight steps
+        [False, True]
     """
 
     def __init__(self, env: Env, times: int) -> None:
@@ -254,6 +311,13 @@ class HiddenNumbers(Corrupting):
     They are dropped, not set to zero: the observation is that much shorter. Places count from 0;
     the observation is a vector, a Box of one axis. `info["privileged"]`, rewards and ends are left
     alone.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import HiddenNumbers
+        >>> env = HiddenNumbers(gymnasium.make("CartPole-v1"), (1, 3))  # without its velocities
+        >>> env.reset(seed=0)[0].shape
+        (2,)
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], hidden: Sequence[int]) -> None:

@@ -33,7 +33,16 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+)')  # in a traceback's text
 
 
 class WorkerError(RuntimeError):
-    """An environment's process has died, hung or raised, and all processes have been ended."""
+    """An environment's process has died, hung or raised, and all processes have been ended.
+
+    Examples:
+        >>> from kalmanac import WorkerError, make_vector
+        >>> try:
+        ...     envs = make_vector("track", 2, workers=0)  # or with processes of their own
+        ...     observations, infos = envs.reset(seed=0)
+        ... except WorkerError as error:
+        ...     print(error)  # which environment, and its seed
+    """
 
 
 class Workers(VectorWrapper[Any, Any, Any, Any, Any]):

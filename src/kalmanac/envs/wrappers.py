@@ -117,6 +117,13 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     The environment declares the state's space as `privileged_space` and tells the state at every
     reset and step. Works in every autoreset mode; rewards, ends and infos stay as they are, but for
     "final_obs".
+
+    Examples:
+        >>> from kalmanac import PrivilegedObservation, make_vector
+        >>> envs = PrivilegedObservation(make_vector("best-arm", 3))
+        >>> states, infos = envs.reset(seed=0)
+        >>> states.shape  # the posterior mean and standard deviation of each bandit
+        (3, 2)
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -255,6 +262,13 @@ class Checkpointable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Its observations are copies: with SAME_STEP, an array that the environment fills again would
     show the next episode's first observation before the last one has been sent.
+
+    Examples:
+        >>> from kalmanac import Checkpointable, Track
+        >>> env = Checkpointable(Track())
+        >>> reading, info = env.reset(seed=0)
+        >>> sorted(env.checkpoint_state)
+        ['generator', 'target', 'time']
     """
 
     def step(self, action: Any) -> Step:

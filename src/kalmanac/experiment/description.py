@@ -22,7 +22,16 @@ AGENTS = {name: agent_settings(name) for name in (ORACLE, *ENCODERS)}
 
 @dataclass(frozen=True)
 class Experiment(AllSettings):
-    """Everything that decides a run, except for the machine that it runs on."""
+    """Everything that decides a run, except for the machine that it runs on.
+
+    Examples:
+        >>> from kalmanac import Experiment
+        >>> experiment = Experiment(env="track", encoder="gru", total_steps=20_000, dropout=0.2)
+        >>> experiment.changed({"encoder": "vssm+kf"}).agent
+        'vssm+kf'
+        >>> Experiment.from_json(experiment.to_json()) == experiment
+        True
+    """
 
     def check(self) -> None:
         """Raise ValueError where settings do not go together, or where there is no such encoder."""

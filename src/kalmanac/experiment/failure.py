@@ -13,7 +13,18 @@ FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class RunFailedError(RuntimeError):
-    """A run that something outside the package ended; `__cause__` is what was raised."""
+    """A run that something outside the package ended; `__cause__` is what was raised.
+
+    Examples:
+        >>> from kalmanac import Experiment, RunFailedError, run
+        >>> experiment = Experiment(
+        ...     env="track", total_steps=1, eval_every=1, eval_episodes=1, batch_size=1, num_envs=1
+        ... )
+        >>> try:
+        ...     outcome = run(experiment, "runs/short", events=False)
+        ... except RunFailedError as error:
+        ...     print(error)  # the cause, and how to go on from the last good checkpoint
+    """
 
 
 def explain(error: BaseException) -> str | None:

@@ -59,6 +59,17 @@ def record_episodes(
     """Play episodes, with seeds that count on from `seed`, and leave a file of each in `folder`.
 
     Each path is given as soon as its file is written. With `adversarial`, that episode comes last.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import kalmanac
+        >>> run = Path(kalmanac.__file__).parent / "pretrained" / "best-arm"
+        >>> model = kalmanac.RecurrentSAC.load(run / "best.safetensors")
+        >>> experiment = kalmanac.Experiment.from_json((run / "experiment.json").read_text())
+        >>> for file in kalmanac.record_episodes(model, experiment, "episodes", episodes=2, seed=7):
+        ...     print(file.name)
+        best-arm-vssm+kf-seed7.npz
+        best-arm-vssm+kf-seed8.npz
     """
     for number in range(seed, seed + episodes):
         played = play(model, experiment, seed=number, deterministic=deterministic, changes=changes)

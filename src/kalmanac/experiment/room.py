@@ -24,7 +24,18 @@ SPARE = 0.05  # of the free memory: allocators do not fill it to the last byte
 
 
 class NoRoomError(ValueError):
-    """Runs that need more memory than is free."""
+    """Runs that need more memory than is free.
+
+    Examples:
+        >>> from kalmanac import Experiment, NoRoomError, run
+        >>> experiment = Experiment(
+        ...     env="track", total_steps=1, eval_every=1, eval_episodes=1, batch_size=1, num_envs=1
+        ... )
+        >>> try:
+        ...     outcome = run(experiment, "runs/large", events=False)
+        ... except NoRoomError as error:
+        ...     print(error)  # what it needs, what there is, and a setting that would fit
+    """
 
 
 class Need(NamedTuple):

@@ -39,10 +39,25 @@ def run(
     run from outside is a `RunFailedError` that names the cause and the last good checkpoint.
 
     Args:
+        experiment: what is run.
         folder: must not hold a run, or, with `overwrite`, only one of the same experiment; with
             "unfinished", only one that is not finished.
+        overwrite: see `folder`.
         events: also write TensorBoard events.
-        execution: device, progress, checkpoint_every, stop, workers …: see `Execution`.
+        **execution: device, checkpoint_every, workers and others, which change nothing that is
+            computed.
+
+    Examples:
+        >>> from kalmanac import Experiment, run
+        >>> small = Experiment(
+        ...     env="track", encoder="memoryless", total_steps=40, learning_starts=20, batch_size=4,
+        ...     actor_hidden=(8,), critic_hidden=(8,), eval_every=20, eval_episodes=1, num_envs=2,
+        ... )
+        >>> run(small, "runs/small", events=False).status
+        'finished'
+        >>> from pathlib import Path
+        >>> sorted(file.name for file in Path("runs/small").glob("*.safetensors"))
+        ['best.safetensors', 'last.safetensors']
     """
     written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
     return _alone((experiment, written, None), Execution(**execution))
@@ -56,6 +71,17 @@ def run_together(
 
     A run that fails leaves the others alone: its place in the result holds what it raised. The
     progress shown is that of the first run, with the evaluations of all.
+
+    Examples:
+        >>> from kalmanac import Experiment, run_together
+        >>> small = Experiment(
+        ...     env="track", encoder="memoryless", total_steps=40, learning_starts=20, batch_size=4,
+        ...     actor_hidden=(8,), critic_hidden=(8,), eval_every=20, eval_episodes=1, num_envs=2,
+        ... )
+        >>> seeds = [small.changed({"seed": seed}) for seed in (0, 1)]
+        >>> folders = [f"runs/seed{experiment.seed}" for experiment in seeds]
+        >>> [outcome.status for outcome in run_together(seeds, folders, events=False)]
+        ['finished', 'finished']
     """
     pairs = zip(experiments, folders, strict=True)
     jobs: list[Job] = [
@@ -82,6 +108,17 @@ def resume(
 
     A folder of somebody else that names code of its own is an `UntrustedError` unless `trust` is
     True, or holds the experiment that the folder is expected to have.
+
+    Examples:
+        >>> from kalmanac import Experiment, resume, run
+        >>> small = Experiment(
+        ...     env="track", encoder="memoryless", total_steps=40, learning_starts=20, batch_size=4,
+        ...     actor_hidden=(8,), critic_hidden=(8,), eval_every=20, eval_episodes=1, num_envs=2,
+        ... )
+        >>> run(small, "runs/small", events=False).step
+        40
+        >>> resume("runs/small", total_steps=60, events=False).step
+        60
     """
     job = _stopped(Path(folder).absolute(), step, events, trust, total_steps)
     return _alone(job, _going_on(job, Execution(**execution), checkpoint_every))
@@ -91,7 +128,20 @@ def resume_together(
     folders: Sequence[AnyPath], *, total_steps: int | None = None, events: bool = True,
     checkpoint_every: int | None = None, trust: Trust = False, **execution: Any,
 ) -> list[Outcome | Exception]:  # fmt: skip
-    """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`."""
+    """Go on with several runs in lockstep, each from its newest checkpoint; see `run_together`.
+
+    Examples:
+        >>> from kalmanac import Experiment, resume_together, run_together
+        >>> small = Experiment(
+        ...     env="track", encoder="memoryless", total_steps=40, learning_starts=20, batch_size=4,
+        ...     actor_hidden=(8,), critic_hidden=(8,), eval_every=20, eval_episodes=1, num_envs=2,
+        ... )
+        >>> seeds = [small.changed({"seed": seed}) for seed in (0, 1)]
+        >>> folders = ["runs/seed0", "runs/seed1"]
+        >>> outcomes = run_together(seeds, folders, events=False)
+        >>> [o.step for o in resume_together(folders, total_steps=60, events=False)]
+        [60, 60]
+    """
     jobs = _all_stopped(folders, events, trust, total_steps)
     how = Execution(**execution)
     return _together(jobs, [_going_on(job, how, checkpoint_every) for job in jobs])

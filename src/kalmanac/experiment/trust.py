@@ -24,7 +24,20 @@ FLAG = "--trust, or trust=True in Python,"
 
 
 class UntrustedError(ValueError):
-    """A folder or a file names code that nobody here has asked for."""
+    """A folder or a file names code that nobody here has asked for.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from kalmanac import Experiment, UntrustedError, resume
+        >>> Path("received").mkdir()
+        >>> text = Experiment(env="somebodys_module:Env").to_json()
+        >>> written = Path("received/experiment.json").write_text(text)
+        >>> try:
+        ...     resume("received")
+        ... except UntrustedError as error:
+        ...     print(error)  # resume("received", trust=True) runs that code
+        run: got ...received, whose environment 'somebodys_module:Env' would import ...
+    """
 
 
 def read_trusted(

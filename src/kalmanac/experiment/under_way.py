@@ -35,6 +35,16 @@ class Outcome(NamedTuple):
 
     Finished is a run that has taken all its steps and made all its evaluations. `note` is a line
     about what went wrong when that was done.
+
+    Examples:
+        >>> from kalmanac import Experiment, run
+        >>> small = Experiment(
+        ...     env="track", encoder="memoryless", total_steps=40, learning_starts=20, batch_size=4,
+        ...     actor_hidden=(8,), critic_hidden=(8,), eval_every=20, eval_episodes=1, num_envs=2,
+        ... )
+        >>> outcome = run(small, "runs/small", events=False)
+        >>> outcome.status, outcome.step, outcome.folder.name
+        ('finished', 40, 'small')
     """
 
     status: str

@@ -83,7 +83,22 @@ class EpisodeFigure:
 
 
 def draw_episode(episode: PlayedEpisode, path: str | os.PathLike[str]) -> Path:
-    """The whole episode as a PNG file."""
+    """Draw the whole episode as a PNG file.
+
+    Args:
+        episode: as `read_episode` gives it.
+        path: where the picture goes; its folder is made.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import kalmanac
+        >>> run = Path(kalmanac.__file__).parent / "pretrained" / "best-arm"
+        >>> model = kalmanac.RecurrentSAC.load(run / "best.safetensors")
+        >>> experiment = kalmanac.Experiment.from_json((run / "experiment.json").read_text())
+        >>> (file,) = kalmanac.record_episodes(model, experiment, "episodes", seed=7)
+        >>> kalmanac.draw_episode(kalmanac.read_episode(file), "episodes/seven.png").is_file()
+        True
+    """
     picture = EpisodeFigure(episode)
     picture.show(episode.steps)
     target = Path(path)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from kalmanac import __version__
+from kalmanac._version import __version__
 from kalmanac.printable import one_line
 from kalmanac.report.drawing import looks
 from kalmanac.report.drawn import line

@@ -32,7 +32,16 @@ ENOUGH_ENDS = 10  # of episodes in a row, to suspect that last observations are 
 
 @dataclass(frozen=True)
 class Episode:
-    """A finished episode: undiscounted return, number of transitions, and the last step's info."""
+    """A finished episode: undiscounted return, number of transitions, and the last step's info.
+
+    Examples:
+        >>> from kalmanac import Callback, Episode, RecurrentSAC, Track
+        >>> class Episodes(Callback):
+        ...     def on_episode(self, model, episode: Episode):
+        ...         print(episode.length, episode.terminated, sorted(episode.info))
+        >>> model = RecurrentSAC("gru", Track(horizon=10), seed=0).learn(10, Episodes())
+        10 False ['privileged']
+    """
 
     total_reward: float
     length: int
@@ -263,6 +272,17 @@ class EnvironmentFailedError(RuntimeError):
     """An environment raised, hung, or gave something that is no observation or reward of its own.
 
     `__cause__` is what was raised.
+
+    Examples:
+        >>> from kalmanac import EnvironmentFailedError, RecurrentSAC, Track, evaluate_policy
+        >>> class Broken(Track):
+        ...     def step(self, action):
+        ...         raise OSError("the robot is unplugged")
+        >>> try:
+        ...     evaluate_policy(RecurrentSAC("gru", Track(), seed=0), Broken(), 1)
+        ... except EnvironmentFailedError as error:
+        ...     print(error)
+        the environment raised OSError: the robot is unplugged (...)
     """
 
 

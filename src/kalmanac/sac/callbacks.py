@@ -24,7 +24,21 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Does nothing; override what you need."""
+    """What a training calls on its way. This one does nothing; override what you need.
+
+    Examples:
+        >>> from kalmanac import Callback, RecurrentSAC, Track
+        >>> class Lengths(Callback):
+        ...     def on_episode(self, model, episode):
+        ...         print(model.num_timesteps, episode.length)
+        ...     def on_step(self, model):
+        ...         return model.num_timesteps < 25  # False ends the training
+        >>> model = RecurrentSAC("gru", Track(horizon=10), seed=0).learn(100, Lengths())
+        10 10
+        20 10
+        >>> model.num_timesteps
+        25
+    """
 
     def on_start(self, model: "RecurrentSAC") -> None:
         """Before the first step."""
@@ -101,6 +115,13 @@ class EvalCallback(Callback):
         each_step: called before every vector step of an evaluation.
 
     `evaluations` holds all of them as (step, evaluation).
+
+    Examples:
+        >>> from kalmanac import EvalCallback, RecurrentSAC, Track
+        >>> watch = EvalCallback(Track(horizon=5), every=20, episodes=2, best_path="best")
+        >>> model = RecurrentSAC("gru", Track(), seed=0).learn(40, watch)
+        >>> [step for step, evaluation in watch.evaluations]
+        [20, 40]
     """
 
     def __init__(

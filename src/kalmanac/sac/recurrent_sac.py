@@ -44,18 +44,27 @@ from kalmanac.sac.training import Training
 class RecurrentSAC:
     """An agent that remembers, for discrete and continuous actions.
 
-        model = RecurrentSAC("vssm+kf", env)
-        model.learn(100_000)
-        session = model.session()
-        action = session.act(observation)
-
     Args:
-        encoder: how the agent remembers, a name of `kalmanac.encoders.ENCODERS`.
+        encoder: how the agent remembers, a name of `ENCODERS`.
         env: a Gymnasium environment, or a vector of them. Without one, the agent comes to be with
             the first `set_env`.
         seed: decides all randomness; None draws one, which `seed` then holds.
         device: where the networks and the replay live; "auto" is CUDA where it is available.
-        others: see `kalmanac.settings.SACSettings`.
+        **settings: every field of `SACSettings`.
+
+    Examples:
+        >>> from kalmanac import RecurrentSAC, Track
+        >>> model = RecurrentSAC("vssm+kf", Track(), learning_starts=32, batch_size=4, seed=0)
+        >>> model.learn(48).num_updates
+        16
+        >>> observation, info = Track().reset(seed=1)
+        >>> action, state = model.predict(observation, deterministic=True)
+        >>> action, state = model.predict(observation, state, deterministic=True)
+        >>> action.shape
+        (1,)
+        >>> model.save("track.safetensors")
+        >>> RecurrentSAC.load("track.safetensors").num_timesteps
+        48
     """
 
     @takes(Arguments)

@@ -15,6 +15,19 @@ class Session:
     The same as calling `predict` with the state it returned the last time. A session serves one
     environment, or always the same number of them as a batch; several sessions of one model do not
     know of each other.
+
+    Examples:
+        >>> from kalmanac import RecurrentSAC, Track
+        >>> env = Track(horizon=5)
+        >>> session = RecurrentSAC("vssm+kf", env, seed=0).session()
+        >>> observation, info = env.reset(seed=0)
+        >>> over = False
+        >>> while not over:
+        ...     action = session.act(observation)
+        ...     observation, reward, terminated, over, info = env.step(action)
+        >>> session.state.encoder.variance.shape  # what the filter believes: (episodes, layers, N)
+        torch.Size([1, 1, 128])
+        >>> session.reset()  # before the next episode
     """
 
     def __init__(self, model: PredictingModel, *, deterministic: bool = True) -> None:

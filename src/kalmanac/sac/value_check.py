@@ -19,7 +19,14 @@ EPISODES = 10  # that must have ended, so that there is a scale
 
 
 class RunawayValuesWarning(UserWarning):
-    """Mean Q is far beyond every return that was seen, and grows."""
+    """Mean Q is far beyond every return that was seen, and grows.
+
+    Examples:
+        >>> import warnings
+        >>> from kalmanac import RunawayValuesWarning
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", RunawayValuesWarning)  # such a training ends at once
+    """
 
 
 class ValueCheck:

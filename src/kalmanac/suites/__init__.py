@@ -26,9 +26,26 @@ SUITES: dict[str, Suite] = {
     "popgym-ablation": popgym_ablation.SUITE,
     "novel": novel.SUITE,
 }
+"""The paper's experiments, and some more, by name. A suite of your own may be added.
+
+Examples:
+    >>> from kalmanac import SUITES
+    >>> SUITES["popgym"].summary
+    'twelve tasks that need memory'
+    >>> len(list(SUITES["popgym"].runs()))
+    480
+"""
 PRESETS: dict[str, Preset] = {
     name: preset for suite in SUITES.values() for name, preset in suite.presets.items()
 }
+"""Named starting points, as `kalmanac train` takes them.
+
+Examples:
+    >>> from kalmanac import PRESETS
+    >>> experiment = PRESETS["best-arm"].experiment("vssm+kf")
+    >>> experiment.env, experiment.total_steps
+    ('best-arm', 500000)
+"""
 TASKS: dict[str, Preset] = {
     env: preset for suite in SUITES.values() for env, preset in suite.tasks.items()
 }

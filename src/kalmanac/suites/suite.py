@@ -11,7 +11,15 @@ TRANSFORMER_DROPOUT = 0.1  # PyTorch's default, which the paper keeps (Table 1's
 
 
 class Preset(NamedTuple):
-    """A named starting point: the settings that an agent is trained with."""
+    """A named starting point: the settings that an agent is trained with.
+
+    Examples:
+        >>> from kalmanac import Experiment, Preset
+        >>> def short(agent):
+        ...     return Experiment(env="track", total_steps=5_000).changed({"encoder": agent})
+        >>> Preset("a short look", short).experiment("gru").encoder
+        'gru'
+    """
 
     summary: str
     experiment: Callable[[str], Experiment]  # agent's name → experiment
@@ -23,7 +31,17 @@ def nothing(experiment: Experiment) -> tuple[Afterwards, ...]:
 
 
 class Suite(NamedTuple):
-    """One family of experiments of the paper."""
+    """One family of experiments.
+
+    Examples:
+        >>> from kalmanac import SUITES, Experiment, Suite
+        >>> def runs():
+        ...     for seed in range(3):
+        ...         yield Experiment(env="track", seed=seed)
+        >>> SUITES["track-seeds"] = Suite("a wandering target, three seeds", runs)
+        >>> len(list(SUITES.pop("track-seeds").runs()))
+        3
+    """
 
     summary: str
     runs: Callable[[], Iterator[Experiment]]

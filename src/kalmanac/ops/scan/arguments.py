@@ -117,6 +117,12 @@ def lengths_from_padding(mask: Tensor) -> Tensor:
 
     Only a right-padding mask keeps the paper's masked operator associative (appendix A), so a mask
     with a hole is refused.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import lengths_from_padding
+        >>> lengths_from_padding(torch.tensor([[False, False, True], [False, True, True]]))
+        tensor([2, 1])
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         came = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__

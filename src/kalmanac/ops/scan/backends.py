@@ -83,6 +83,16 @@ BACKENDS = {
         True,
     ),
 }
+"""The implementations of the scans, by name; each says whether it can run on a device and a dtype.
+
+Examples:
+    >>> import torch
+    >>> from kalmanac import BACKENDS
+    >>> list(BACKENDS)
+    ['reference', 'parallel', 'cpu', 'gpu']
+    >>> print(BACKENDS["reference"].why_not(torch.device("cpu"), torch.float32))  # it can run
+    None
+"""
 
 
 class _Override(threading.local):
@@ -99,7 +109,16 @@ _override = _Override()
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Run every scan inside the block on backend `name`; a call's own `backend=` still wins."""
+    """Run every scan inside the block on backend `name`; a call's own `backend=` still wins.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import linear_scan, use_backend
+        >>> with use_backend("reference"):  # the plain loop that all others are tested against
+        ...     states, final = linear_scan(torch.tensor([0.5]), torch.ones(1, 3, 1))
+        >>> final
+        tensor([[1.7500]])
+    """
     outer, _override.name = _override.name, _known(name)
     try:
         yield

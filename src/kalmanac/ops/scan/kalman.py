@@ -63,8 +63,8 @@ def kalman_scan(
             belief, and what stands in the signals there does not matter.
         reset: (B, T) bool; True restores `prior` before step t (first step of a new episode).
         observed: (B, T) bool; False means that the reading is missing: predict only.
-        r_floor, q_floor: if given, the noise is softplus(r) + r_floor (softplus(q) + q_floor);
-            never negative.
+        r_floor: if given, the noise of the readings is softplus(r) + r_floor; never negative.
+        q_floor: if given, the process noise is softplus(q) + q_floor; never negative.
         details: also return a `Filtering` (prior beliefs and gains).
         check: also check values that must be read from the device: lengths, and that noise and the
             variances of `prior` and `state` are above zero and finite.
@@ -83,6 +83,17 @@ def kalman_scan(
         posterior: Belief of every step, (B, T, N).
         final: Belief after each row's own length, (B, N).
         filtering: only with `details=True`.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import kalman_scan
+        >>> w = torch.full((1, 3, 1), 2.0)  # three readings of one channel
+        >>> noise = torch.ones(1, 3, 1)
+        >>> posterior, final = kalman_scan(torch.ones(1), None, torch.zeros(1), w, noise)
+        >>> posterior.mean[0, :, 0]  # from N(0, 1) towards the readings
+        tensor([1.0000, 1.3333, 1.5000])
+        >>> final.variance
+        tensor([[0.2500]])
     """
     arguments.signal("w", w, None, REAL)
     arguments.signal("r", r, w, REAL)
@@ -106,12 +117,24 @@ def kalman_scan_packed(
     """`kalman_scan` of signals that lie side by side in one tensor, as one projection gives them.
 
     Args:
+        a: decay Ā, (N,).
         signals: (B, T, kN), the k signals of `layout` in that order along the last axis.
+        q: process noise variance, (N,); None where `layout` has it.
         layout: which signals and in which order: "w" and "r" must be there, "u" and "q" may;
             without "q", the process noise is the argument `q`.
 
     The rest is as in `kalman_scan`. The fused backends read the signals in place and write one
     gradient of the same shape, where separate views would cost one more copy in the backward.
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import kalman_scan_packed
+        >>> signals = torch.nn.Linear(16, 3 * 8)(torch.zeros(4, 10, 16))  # u, w and r of 8 channels
+        >>> posterior, final = kalman_scan_packed(
+        ...     torch.full((8,), 0.9), signals, torch.ones(8), r_floor=1e-3
+        ... )
+        >>> posterior.mean.shape, final.mean.shape
+        (torch.Size([4, 10, 8]), torch.Size([4, 8]))
     """
     if not {"w", "r"} <= set(layout) <= set("uwrq") or len(set(layout)) != len(layout):
         raise ValueError(

@@ -28,10 +28,20 @@ def linear_scan(
         b: drive, (B, T, N).
         initial: the state at the start of an episode, (N,) or (B, N); zero by default.
         state: the state to go on from, as an earlier call returned it; `initial` by default.
-        lengths, reset, check, backend: as in `kalman_scan`; a reset restores `initial`.
+        lengths: valid steps of each row, (B,); later steps hold the last valid state.
+        reset: (B, T) bool; True restores `initial` before step t (first step of a new episode).
+        check: also check `lengths` where that has to be read from the device.
+        backend: a name in `BACKENDS`; chosen by device, dtype and size if None.
 
     Returns:
         The states of all steps (B, T, N) and the state after each row's own length (B, N).
+
+    Examples:
+        >>> import torch
+        >>> from kalmanac import linear_scan
+        >>> states, final = linear_scan(torch.tensor([0.5]), torch.ones(1, 3, 1))
+        >>> states[0, :, 0]
+        tensor([1.0000, 1.5000, 1.7500])
     """
     arguments.signal("b", b, None, REAL + COMPLEX)
     batch, steps, channels = b.shape
