@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from contenders import Task
-from kalmanac.ops import Belief, kalman_scan, linear_scan
-from kalmanac.selftest import BUDGETS, relative_error
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan
+from kalmanac._ops.scan.linear import linear_scan
+from kalmanac._ops.selftest import BUDGETS, relative_error
 from problem import R_FLOOR, Inputs
 
 WHOLE = 300_000  # elements up to which the reference runs everything

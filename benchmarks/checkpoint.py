@@ -21,14 +21,16 @@ from typing import Any
 
 import torch
 
-from kalmanac.experiment import Experiment, make_model, training_environment
-from kalmanac.experiment.keeping import Keeper
-from kalmanac.experiment.recording import Recorder
-from kalmanac.experiment.running import read_checkpoint
-from kalmanac.run_folder import RunFolder
-from kalmanac.run_reader import CHECKPOINTS, checkpoint_file
-from kalmanac.sac import Callback, RecurrentSAC
-from kalmanac.suites import PRESETS
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._files.run_reader import CHECKPOINTS, checkpoint_file
+from kalmanac._lab.checkpointing import Keeper
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import make_model, training_environment
+from kalmanac._lab.run import read_checkpoint
+from kalmanac._lab.run_logger import Recorder
+from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._suites.registry import PRESETS
 from record import on_record, save
 from report import print_table
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from kalmanac.experiment import Experiment, evaluate, evaluation_environment, make_model
-from kalmanac.experiment.building import training_environment
-from kalmanac.experiment.evaluation import OnDevice
-from kalmanac.sac import RecurrentSAC, TrainingLoop
-from kalmanac.suites import preset
+from kalmanac._lab.evaluation import OnDevice, evaluate
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import evaluation_environment, make_model, training_environment
+from kalmanac._sac.loop import TrainingLoop
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._suites.registry import preset
 from record import on_record, save
 from report import print_table
 

@@ -8,14 +8,10 @@ from unittest.mock import patch
 
 import torch
 
-from kalmanac.ops import (
-    BACKENDS,
-    Belief,
-    kalman_scan,
-    kalman_scan_packed,
-    linear_scan,
-    usable,
-)
+from kalmanac._ops.scan.backends import BACKENDS, usable
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan, kalman_scan_packed
+from kalmanac._ops.scan.linear import linear_scan
 from problem import R_FLOOR, Inputs
 
 PLAIN = ("reference", "parallel")  # exact rather than fast: float64 inside
@@ -135,7 +131,7 @@ def _packed(backend: str) -> Contender:
 
 def _uncut() -> Contender:
     """The packed GPU scan without its cut into segments, at sizes where it would be cut."""
-    from kalmanac.ops.scan.gpu.tiling import Segments, cut_in_time
+    from kalmanac._ops.scan.gpu.tiling import Segments, cut_in_time
 
     packed = _packed("gpu")
 
@@ -144,7 +140,7 @@ def _uncut() -> Contender:
 
     def uncut(run: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
         def patched(x: Inputs) -> Any:
-            with patch("kalmanac.ops.scan.gpu.launch.segments", whole):
+            with patch("kalmanac._ops.scan.gpu.launch.segments", whole):
                 return run(x)
 
         return patched

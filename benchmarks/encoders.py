@@ -19,15 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kalmanac.encoders import ENCODERS, HistoryEncoder, encoder_settings, make_encoder
-from kalmanac.encoders.parameters import (
+from kalmanac._encoders.contract import HistoryEncoder
+from kalmanac._encoders.parameters import (
     BEST_ARM,
     WALKER_RUN,
     count_parameters,
     rule_as_text,
     ten_percent_rule,
 )
-from kalmanac.ops.device import keep_freed_memory
+from kalmanac._encoders.registry import ENCODERS, encoder_settings, make_encoder
+from kalmanac._ops.device import keep_freed_memory
 from record import on_record, save
 from report import print_table
 from timing import Stopwatch, capture, interleave, release_memory

@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from kalmanac.envs import DMC, POPGym
-from kalmanac.envs.dmc import NOISE, quiet
-from kalmanac.envs.extras import load
-from kalmanac.envs.popgym import HORIZONS
+from kalmanac._envs.dmc import DMC, NOISE, quiet
+from kalmanac._envs.extras import load
+from kalmanac._envs.popgym import HORIZONS, POPGym
 from record import on_record, save
 from report import print_table
 

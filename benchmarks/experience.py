@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kalmanac.replay import Observation, Replay, Sizes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
 
 LONGEST, LONGEST_MEAN, MEAN = 1000, 220.0, 40  # steps of an episode
 

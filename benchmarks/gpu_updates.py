@@ -21,10 +21,10 @@ from torch.profiler import ProfilerActivity, profile
 
 import jax_peer
 from experience import filled
-from kalmanac.agent import Learner, Metrics
-from kalmanac.agent.capture import WARM_UP, Captured, Work, eagerly
-from kalmanac.ops.streams import SideBySide
-from kalmanac.replay import Replay
+from kalmanac._ops.streams import SideBySide
+from kalmanac._replay.buffer import Replay
+from kalmanac._sac.cuda_graph import WARM_UP, Captured, Work, eagerly
+from kalmanac._sac.learner import Learner, Metrics
 from plain_sac import PlainSAC
 from report import print_table
 

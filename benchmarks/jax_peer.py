@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from kalmanac.agent import Learner
-from kalmanac.replay import Batch
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.learner import Learner
 
 UPDATES = 3  # that are compared; from the second on, the target and log α have left their start
 STRETCH = 20  # updates between two waits: waiting for each would cost what is not the update's

@@ -1,6 +1,6 @@
 """A whole update of the agent with the Kalman encoder as one `jax.jit`: a peer of `Learner.update`.
 
-The same networks, losses, Adam and target as `kalmanac.agent`, written in JAX as one would: the
+The same networks, losses, Adam and target as `kalmanac._sac`, written in JAX as one would: the
 filter is `jax.lax.associative_scan`, gradients come from `jax.grad`, and the old state's memory is
 given to the new one. Discrete actions, one Kalman layer, one window a row.
 
@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.agent import Learner
-from kalmanac.encoders.stack import NORM_EPS
-from kalmanac.ops.adam import TINY
-from kalmanac.replay import Batch, Sizes
+from kalmanac._encoders.layers import NORM_EPS
+from kalmanac._observation import Sizes
+from kalmanac._ops.adam import TINY
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.learner import Learner
 from peers import jax_filter
 
 Parameters = dict[str, Any]  # by the names of `Learner.state_dict`

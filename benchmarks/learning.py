@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kalmanac.run_reader import (
+from kalmanac._files.run_reader import (
     read_experiment,
     read_metrics,
     read_provenance,

@@ -24,9 +24,10 @@ from typing import Any
 
 import matplotlib
 
-from kalmanac.envs.track import filter_error
-from kalmanac.experiment import Experiment, run
-from kalmanac.run_reader import read_metrics, series
+from kalmanac._envs.track import filter_error
+from kalmanac._files.run_reader import read_metrics, series
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.run import run
 from record import on_record, save
 from report import print_table
 

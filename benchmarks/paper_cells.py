@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from kalmanac.experiment import Experiment
-from kalmanac.suites import SUITES, preset
-from kalmanac.suites.best_arm import COSTS
-from kalmanac.suites.best_arm import paper as best_arm
-from kalmanac.suites.dmc import TASKS as CONTROL
-from kalmanac.suites.dmc import paper as dmc
-from kalmanac.suites.popgym import TASKS as MEMORY
-from kalmanac.suites.popgym import paper as popgym
+from kalmanac._lab.experiment import Experiment
+from kalmanac._suites.best_arm import COSTS
+from kalmanac._suites.best_arm import paper as best_arm
+from kalmanac._suites.dmc import TASKS as CONTROL
+from kalmanac._suites.dmc import paper as dmc
+from kalmanac._suites.popgym import TASKS as MEMORY
+from kalmanac._suites.popgym import paper as popgym
+from kalmanac._suites.registry import SUITES, preset
 
 # How a GPU is kept busy; `docs/choices.md` says what each changes.
 ON_A_GPU: dict[str, dict[str, Any]] = {

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kalmanac.experiment import Experiment
-from kalmanac.experiment.afterwards import play_afterwards
-from kalmanac.run_reader import is_run, resumable
-from kalmanac.suites import SUITES
+from kalmanac._files.run_reader import is_run, resumable
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.post_training import play_afterwards
+from kalmanac._suites.registry import SUITES
 from paper_cells import Cell, call, cells
 from paper_page import write_page
 from paper_runs import Results, SmallRun, read, read_speeds, sources

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kalmanac.run_reader import (
+from kalmanac._files.run_reader import (
     EVALUATIONS,
     EXPERIMENT,
     METRICS,

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kalmanac.envs import make_vector
-from kalmanac.sac import RecurrentSAC
-from kalmanac.sac.callbacks import Callback, EvalCallback
+from kalmanac._envs.registry import make_vector
+from kalmanac._sac.callbacks import Callback, EvalCallback
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from record import on_record
 from report import print_table
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from contenders import Contender, named_answer, too_long
-from kalmanac.ops import Belief
-from kalmanac.ops.scan.parallel import (
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.parallel import (
     Filter,
     associative_scan,
     combine_filter,

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kalmanac.replay import Batch, Sizes
+from kalmanac._observation import Sizes
+from kalmanac._replay.sampling import Batch
 
 
 def perceptron(widths: Sequence[int]) -> nn.Sequential:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kalmanac.envs.popgym import POPGym
+from kalmanac._envs.popgym import POPGym
 from record import on_record, save
 from report import print_table
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kalmanac.agent import Critic, Learner
-from kalmanac.agent.networks import HistoryNetwork
-from kalmanac.encoders.s5 import S5Block
-from kalmanac.replay import Batch
+from kalmanac._encoders.s5 import S5Block
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.learner import Learner
+from kalmanac._sac.networks import Critic, HistoryNetwork
 
 
 class Layer(NamedTuple):

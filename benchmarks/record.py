@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kalmanac.installation import machine, versions
+from kalmanac._installation import machine, versions
 
 
 def on_record(script: str, words: Sequence[str]) -> dict[str, Any]:

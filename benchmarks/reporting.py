@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalmanac.experiment import Experiment
-from kalmanac.report.groups import DMC_NOISE, POPGYM_TASKS
-from kalmanac.run_folder import RunFolder
-from kalmanac.suites import best_arm
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report.groups import DMC_NOISE, POPGYM_TASKS
+from kalmanac._suites import best_arm
 
 EVALUATIONS = 100  # a run
 ROWS = 1_000  # of training metrics, a run

@@ -18,7 +18,7 @@ import torch
 
 import peers
 from contenders import Contender, of_backends
-from kalmanac.installation import versions
+from kalmanac._installation import versions
 from plain_pytorch import plain_pytorch
 from problem import Size
 from race import Race, RaceRules

@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kalmanac.encoders import ENCODERS, encoder_settings, make_encoder
-from kalmanac.encoders.parameters import count_parameters
-from kalmanac.ops import Belief, kalman_scan
+from kalmanac._encoders.parameters import count_parameters
+from kalmanac._encoders.registry import ENCODERS, encoder_settings, make_encoder
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan
 from record import on_record, save
 from report import print_table
 

@@ -22,10 +22,12 @@ import torch
 
 import gpu_updates
 from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
-from kalmanac.agent import AgentSettings, Learner
-from kalmanac.encoders import ENCODERS
-from kalmanac.replay import Batch, Sizes
-from kalmanac.suites.best_arm import ENCODER_SETTINGS
+from kalmanac._encoders.registry import ENCODERS
+from kalmanac._observation import Sizes
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.learner import Learner
+from kalmanac._suites.best_arm import ENCODER_SETTINGS
 from products import layers_of, products
 from record import on_record, save
 from report import print_table

@@ -15,10 +15,11 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-from kalmanac.cli.evaluate import SEED
-from kalmanac.experiment import check_environment, evaluate, evaluation_environment
-from kalmanac.experiment.playing import PRETRAINED, load_run
-from kalmanac.run_reader import EXPERIMENT, MODELS, SUMMARY, read_experiment, read_summary
+from kalmanac._cli.evaluate import SEED
+from kalmanac._files.run_reader import EXPERIMENT, MODELS, SUMMARY, read_experiment, read_summary
+from kalmanac._lab.evaluation import evaluate
+from kalmanac._lab.factory import check_environment, evaluation_environment
+from kalmanac._lab.play import PRETRAINED, load_run
 
 EPISODES = 2000
 

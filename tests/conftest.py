@@ -31,7 +31,7 @@ def own_secret(tmp_path_factory):
 @pytest.fixture
 def compiled_only(monkeypatch):
     """Without the interpreted GPU backend, for tests that run all backends on larger problems."""
-    from kalmanac.ops import dispatch  # here, after the environment is set
+    from kalmanac._ops import dispatch  # here, after the environment is set
 
     if dispatch.TRITON:  # other tests need its own functions, defined on import, interpreted
         importlib.import_module("triton.language")

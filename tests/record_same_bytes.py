@@ -31,7 +31,7 @@ import numba
 import numpy as np
 import torch
 
-from kalmanac.cli import main
+from kalmanac._cli.program import main
 
 RECORDED = Path(__file__).parent / "data" / "same_bytes.json"
 ENCODERS = ("vssm+kf", "gru")

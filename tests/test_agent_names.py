@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from kalmanac.experiment import AGENTS, Experiment
-from kalmanac.report.groups import make_groups
-from kalmanac.report.runs import Run as ReportedRun
-from kalmanac.run_status import read_status
+from kalmanac._files.run_status import read_status
+from kalmanac._lab.experiment import AGENTS, Experiment
+from kalmanac._report.groups import make_groups
+from kalmanac._report.runs import Run as ReportedRun
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import io
 
-from kalmanac.bars import Bars
+from kalmanac._bars import Bars
 
 
 class Terminal(io.StringIO):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kalmanac.cli import main
-from kalmanac.envs import make_vector
-from kalmanac.sac import RecurrentSAC
+from kalmanac._cli.program import main
+from kalmanac._envs.registry import make_vector
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.record_same_bytes import tensors_hash
 
 BEFORE = Path(__file__).parent / "data" / "before"

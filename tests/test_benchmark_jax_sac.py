@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.agent import AgentSettings, Learner
-from kalmanac.agent.optimiser import _views
-from kalmanac.replay import Sizes
+from kalmanac._observation import Sizes
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.learner import Learner
+from kalmanac._sac.optimizer import _views
 
 CPU = torch.device("cpu")
 SIZES = Sizes(2, 3, True)

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kalmanac.experiment import Experiment, run
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.run import run
 
 
 def read(file: Path) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kalmanac.cli.train import VERB, chosen
-from kalmanac.cli.verb import read_call
-from kalmanac.report.groups import make_groups
-from kalmanac.report.runs import read_runs
-from kalmanac.run_reader import CHECKPOINTS, SUMMARY
+from kalmanac._cli.train import VERB, chosen
+from kalmanac._cli.verb import read_call
+from kalmanac._files.run_reader import CHECKPOINTS, SUMMARY
+from kalmanac._report.groups import make_groups
+from kalmanac._report.runs import read_runs
 from tests.report.synthetic import leave_heatmap, write_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 
-from kalmanac.ops import BACKENDS, Belief, usable
+from kalmanac._ops.scan.backends import BACKENDS, usable
+from kalmanac._ops.scan.inputs import Belief
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.agent import AgentSettings, Learner
-from kalmanac.encoders import ENCODERS
-from kalmanac.replay import Sizes
+from kalmanac._encoders.registry import ENCODERS
+from kalmanac._observation import Sizes
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.learner import Learner
 
 CPU = torch.device("cpu")
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kalmanac.cli.flags import read_words
-from kalmanac.experiment import Experiment
+from kalmanac._cli.flags import read_words
+from kalmanac._lab.experiment import Experiment
 
 
 @pytest.mark.parametrize("when", ["before", "now"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from kalmanac.checked_fields import Above, AtLeast, CheckedFields, Within
+from kalmanac._checked_fields import Above, AtLeast, CheckedFields, Within
 
 
 @dataclass(frozen=True, kw_only=True)

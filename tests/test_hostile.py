@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kalmanac.cli import main
-from kalmanac.experiment import run
-from tests.experiment.test_resuming import after
-from tests.experiment.tiny import TINY
+from kalmanac._cli.program import main
+from kalmanac._lab.run import run
 from tests.hostile import KINDS, Drawn, Listed, make
+from tests.lab.test_resuming import after
+from tests.lab.tiny import TINY
 
 GOOD = "a-sound-run"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.observation import Observation, PartSize, Sizes
+from kalmanac._observation import Observation, PartSize, Sizes
 
 FULL = Sizes(
     2, 3, True, privileged=4, observed=True, images=((1, 2, 3), (2, 2, 2)), action_mask=True

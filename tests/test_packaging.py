@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import kalmanac
-from kalmanac.ops import BACKENDS
+from kalmanac._ops.scan.backends import BACKENDS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -174,13 +174,17 @@ def test_import_contracts_are_kept(contracts):
     ("path", "text", "broken"),
     [
         ("utils.py", "", "Imports point one way"),
-        ("runlog.py", "from kalmanac import Track\n", "Nothing inside comes in by the front door"),
-        ("ops/helpers.py", "", "Inside ops"),
-        ("ops/dispatch.py", "import kalmanac.cli\n", "Imports point one way"),
-        ("ops/scan/reference.py", "import kalmanac.ops.scan.parallel\n", "Inside ops.scan"),
-        ("ops/scan/parallel.py", "import numba\n", "Only ops.scan.cpu names numba"),
-        ("ops/scan/kalman.py", "def late():\n    import triton\n", "Only kernels name triton"),
-        ("doctor.py", "import matplotlib.pyplot\n", "Only demo and report draw"),
+        (
+            "_files/run_folder.py",
+            "from kalmanac import Track\n",
+            "Nothing inside comes in by the front door",
+        ),
+        ("_ops/helpers.py", "", "Inside ops"),
+        ("_ops/dispatch.py", "import kalmanac._cli\n", "Imports point one way"),
+        ("_ops/scan/reference.py", "import kalmanac._ops.scan.parallel\n", "Inside ops.scan"),
+        ("_ops/scan/parallel.py", "import numba\n", "Only ops.scan.cpu names numba"),
+        ("_ops/scan/kalman.py", "def late():\n    import triton\n", "Only kernels name triton"),
+        ("_cli/doctor.py", "import matplotlib.pyplot\n", "Only demo and report draw"),
     ],
 )
 def test_import_contracts_refuse(contracts, path, text, broken):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kalmanac.agent import AgentSettings
-from kalmanac.experiment import Experiment
-from kalmanac.sac import RecurrentSAC
-from kalmanac.settings import CHANGEABLE, EARLIER, AllSettings, SACSettings
+from kalmanac._lab.experiment import Experiment
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._settings import CHANGEABLE, EARLIER, AllSettings, SACSettings
 
 OLDEST = 39  # settings that the descriptions of all runs name, the oldest ones' too
 
@@ -62,5 +62,5 @@ def test_a_loaded_model_keeps_what_decides_its_networks():
 
 
 def test_settings_need_no_torch():
-    code = "import kalmanac.settings, sys; assert 'torch' not in sys.modules"
+    code = "import kalmanac._settings, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,140 +10,140 @@ from typing import TYPE_CHECKING, Any
 from kalmanac._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kalmanac.checkpoint.document import BadFileError as BadFileError
-    from kalmanac.disk.lock import FolderInUseError as FolderInUseError
-    from kalmanac.encoders.dropout import Dropout as Dropout
-    from kalmanac.encoders.encoder import HistoryEncoder as HistoryEncoder
-    from kalmanac.encoders.kalman import Beliefs as Beliefs
-    from kalmanac.encoders.kalman import KalmanLayer as KalmanLayer
-    from kalmanac.encoders.kalman_encoder import KalmanEncoder as KalmanEncoder
-    from kalmanac.encoders.table import ENCODERS as ENCODERS
-    from kalmanac.encoders.table import encoder_settings as encoder_settings
-    from kalmanac.encoders.table import make_encoder as make_encoder
-    from kalmanac.envs.bayes import bayes_threshold as bayes_threshold
-    from kalmanac.envs.best_arm import BestArm as BestArm
-    from kalmanac.envs.checkpointable import environment_state as environment_state
-    from kalmanac.envs.checkpointable import restore_environment as restore_environment
-    from kalmanac.envs.extras import MissingExtraError as MissingExtraError
-    from kalmanac.envs.registry import ENVS as ENVS
-    from kalmanac.envs.registry import EnvironmentSpec as EnvironmentSpec
-    from kalmanac.envs.registry import make_env as make_env
-    from kalmanac.envs.registry import make_vector as make_vector
-    from kalmanac.envs.sensors import ActionNoise as ActionNoise
-    from kalmanac.envs.sensors import Corruption as Corruption
-    from kalmanac.envs.sensors import FrameRepeat as FrameRepeat
-    from kalmanac.envs.sensors import HiddenNumbers as HiddenNumbers
-    from kalmanac.envs.sensors import ObservationDelay as ObservationDelay
-    from kalmanac.envs.sensors import ObservationDropout as ObservationDropout
-    from kalmanac.envs.sensors import ObservationNoise as ObservationNoise
-    from kalmanac.envs.sensors import corrupted as corrupted
-    from kalmanac.envs.track import Track as Track
-    from kalmanac.envs.workers import WorkerError as WorkerError
-    from kalmanac.envs.wrappers import Checkpointable as Checkpointable
-    from kalmanac.envs.wrappers import PrivilegedObservation as PrivilegedObservation
-    from kalmanac.episode_file import PlayedEpisode as PlayedEpisode
-    from kalmanac.episode_file import read_episode as read_episode
-    from kalmanac.experiment.description import Experiment as Experiment
-    from kalmanac.experiment.failure import RunFailedError as RunFailedError
-    from kalmanac.experiment.playing import record_episodes as record_episodes
-    from kalmanac.experiment.room import NoRoomError as NoRoomError
-    from kalmanac.experiment.running import resume as resume
-    from kalmanac.experiment.running import resume_together as resume_together
-    from kalmanac.experiment.running import run as run
-    from kalmanac.experiment.running import run_together as run_together
-    from kalmanac.experiment.trust import UntrustedError as UntrustedError
-    from kalmanac.experiment.under_way import Outcome as Outcome
-    from kalmanac.ops.scan.arguments import lengths_from_padding as lengths_from_padding
-    from kalmanac.ops.scan.backends import BACKENDS as BACKENDS
-    from kalmanac.ops.scan.backends import use_backend as use_backend
-    from kalmanac.ops.scan.inputs import Belief as Belief
-    from kalmanac.ops.scan.inputs import Filtering as Filtering
-    from kalmanac.ops.scan.kalman import kalman_scan as kalman_scan
-    from kalmanac.ops.scan.kalman import kalman_scan_packed as kalman_scan_packed
-    from kalmanac.ops.scan.linear import linear_scan as linear_scan
-    from kalmanac.report.episode_figure import draw_episode as draw_episode
-    from kalmanac.rollout.evaluation import Evaluation as Evaluation
-    from kalmanac.rollout.evaluation import evaluate_policy as evaluate_policy
-    from kalmanac.rollout.streams import EnvironmentFailedError as EnvironmentFailedError
-    from kalmanac.rollout.streams import Episode as Episode
-    from kalmanac.sac.callbacks import Callback as Callback
-    from kalmanac.sac.callbacks import EvalCallback as EvalCallback
-    from kalmanac.sac.recurrent_sac import RecurrentSAC as RecurrentSAC
-    from kalmanac.sac.session import Session as Session
-    from kalmanac.sac.value_check import RunawayValuesWarning as RunawayValuesWarning
-    from kalmanac.settings import SACSettings as SACSettings
-    from kalmanac.suites import PRESETS as PRESETS
-    from kalmanac.suites import SUITES as SUITES
-    from kalmanac.suites.suite import Preset as Preset
-    from kalmanac.suites.suite import Suite as Suite
+    from kalmanac._encoders.contract import HistoryEncoder as HistoryEncoder
+    from kalmanac._encoders.kalman import Beliefs as Beliefs
+    from kalmanac._encoders.kalman import KalmanLayer as KalmanLayer
+    from kalmanac._encoders.kalman_encoder import KalmanEncoder as KalmanEncoder
+    from kalmanac._encoders.layers import Dropout as Dropout
+    from kalmanac._encoders.registry import ENCODERS as ENCODERS
+    from kalmanac._encoders.registry import encoder_settings as encoder_settings
+    from kalmanac._encoders.registry import make_encoder as make_encoder
+    from kalmanac._envs.bayes import bayes_threshold as bayes_threshold
+    from kalmanac._envs.best_arm import BestArm as BestArm
+    from kalmanac._envs.checkpointable import environment_state as environment_state
+    from kalmanac._envs.checkpointable import restore_environment as restore_environment
+    from kalmanac._envs.extras import MissingExtraError as MissingExtraError
+    from kalmanac._envs.registry import ENVS as ENVS
+    from kalmanac._envs.registry import EnvironmentSpec as EnvironmentSpec
+    from kalmanac._envs.registry import make_env as make_env
+    from kalmanac._envs.registry import make_vector as make_vector
+    from kalmanac._envs.sensors import ActionNoise as ActionNoise
+    from kalmanac._envs.sensors import Corruption as Corruption
+    from kalmanac._envs.sensors import FrameRepeat as FrameRepeat
+    from kalmanac._envs.sensors import HiddenNumbers as HiddenNumbers
+    from kalmanac._envs.sensors import ObservationDelay as ObservationDelay
+    from kalmanac._envs.sensors import ObservationDropout as ObservationDropout
+    from kalmanac._envs.sensors import ObservationNoise as ObservationNoise
+    from kalmanac._envs.sensors import corrupted as corrupted
+    from kalmanac._envs.track import Track as Track
+    from kalmanac._envs.workers import WorkerError as WorkerError
+    from kalmanac._envs.wrappers import Checkpointable as Checkpointable
+    from kalmanac._envs.wrappers import PrivilegedObservation as PrivilegedObservation
+    from kalmanac._files.document import BadFileError as BadFileError
+    from kalmanac._files.episode_file import PlayedEpisode as PlayedEpisode
+    from kalmanac._files.episode_file import read_episode as read_episode
+    from kalmanac._files.lock import FolderInUseError as FolderInUseError
+    from kalmanac._lab.active_run import Outcome as Outcome
+    from kalmanac._lab.experiment import Experiment as Experiment
+    from kalmanac._lab.failure import RunFailedError as RunFailedError
+    from kalmanac._lab.play import record_episodes as record_episodes
+    from kalmanac._lab.resources import NoRoomError as NoRoomError
+    from kalmanac._lab.run import resume as resume
+    from kalmanac._lab.run import resume_together as resume_together
+    from kalmanac._lab.run import run as run
+    from kalmanac._lab.run import run_together as run_together
+    from kalmanac._lab.trust import UntrustedError as UntrustedError
+    from kalmanac._ops.scan.arguments import lengths_from_padding as lengths_from_padding
+    from kalmanac._ops.scan.backends import BACKENDS as BACKENDS
+    from kalmanac._ops.scan.backends import use_backend as use_backend
+    from kalmanac._ops.scan.inputs import Belief as Belief
+    from kalmanac._ops.scan.inputs import Filtering as Filtering
+    from kalmanac._ops.scan.kalman import kalman_scan as kalman_scan
+    from kalmanac._ops.scan.kalman import kalman_scan_packed as kalman_scan_packed
+    from kalmanac._ops.scan.linear import linear_scan as linear_scan
+    from kalmanac._report.episode_figure import draw_episode as draw_episode
+    from kalmanac._sac.callbacks import Callback as Callback
+    from kalmanac._sac.callbacks import EvalCallback as EvalCallback
+    from kalmanac._sac.diagnostics import RunawayValuesWarning as RunawayValuesWarning
+    from kalmanac._sac.evaluation import Evaluation as Evaluation
+    from kalmanac._sac.evaluation import evaluate_policy as evaluate_policy
+    from kalmanac._sac.policy import Session as Session
+    from kalmanac._sac.recurrent_sac import RecurrentSAC as RecurrentSAC
+    from kalmanac._sac.streams import EnvironmentFailedError as EnvironmentFailedError
+    from kalmanac._sac.streams import Episode as Episode
+    from kalmanac._settings import SACSettings as SACSettings
+    from kalmanac._suites.registry import PRESETS as PRESETS
+    from kalmanac._suites.registry import SUITES as SUITES
+    from kalmanac._suites.suite import Preset as Preset
+    from kalmanac._suites.suite import Suite as Suite
 
 _HOMES = {
-    "RecurrentSAC": "kalmanac.sac.recurrent_sac",
-    "SACSettings": "kalmanac.settings",
-    "Session": "kalmanac.sac.session",
-    "Callback": "kalmanac.sac.callbacks",
-    "EvalCallback": "kalmanac.sac.callbacks",
-    "Episode": "kalmanac.rollout.streams",
-    "RunawayValuesWarning": "kalmanac.sac.value_check",
-    "BadFileError": "kalmanac.checkpoint.document",
-    "ENCODERS": "kalmanac.encoders.table",
-    "make_encoder": "kalmanac.encoders.table",
-    "encoder_settings": "kalmanac.encoders.table",
-    "HistoryEncoder": "kalmanac.encoders.encoder",
-    "KalmanLayer": "kalmanac.encoders.kalman",
-    "KalmanEncoder": "kalmanac.encoders.kalman_encoder",
-    "Beliefs": "kalmanac.encoders.kalman",
-    "Dropout": "kalmanac.encoders.dropout",
-    "kalman_scan": "kalmanac.ops.scan.kalman",
-    "kalman_scan_packed": "kalmanac.ops.scan.kalman",
-    "linear_scan": "kalmanac.ops.scan.linear",
-    "Belief": "kalmanac.ops.scan.inputs",
-    "Filtering": "kalmanac.ops.scan.inputs",
-    "BACKENDS": "kalmanac.ops.scan.backends",
-    "use_backend": "kalmanac.ops.scan.backends",
-    "lengths_from_padding": "kalmanac.ops.scan.arguments",
-    "make_env": "kalmanac.envs.registry",
-    "make_vector": "kalmanac.envs.registry",
-    "ENVS": "kalmanac.envs.registry",
-    "EnvironmentSpec": "kalmanac.envs.registry",
-    "BestArm": "kalmanac.envs.best_arm",
-    "Track": "kalmanac.envs.track",
-    "bayes_threshold": "kalmanac.envs.bayes",
-    "Corruption": "kalmanac.envs.sensors",
-    "corrupted": "kalmanac.envs.sensors",
-    "ObservationNoise": "kalmanac.envs.sensors",
-    "ObservationDropout": "kalmanac.envs.sensors",
-    "ObservationDelay": "kalmanac.envs.sensors",
-    "ActionNoise": "kalmanac.envs.sensors",
-    "FrameRepeat": "kalmanac.envs.sensors",
-    "HiddenNumbers": "kalmanac.envs.sensors",
-    "PrivilegedObservation": "kalmanac.envs.wrappers",
-    "Checkpointable": "kalmanac.envs.wrappers",
-    "environment_state": "kalmanac.envs.checkpointable",
-    "restore_environment": "kalmanac.envs.checkpointable",
-    "EnvironmentFailedError": "kalmanac.rollout.streams",
-    "MissingExtraError": "kalmanac.envs.extras",
-    "WorkerError": "kalmanac.envs.workers",
-    "evaluate_policy": "kalmanac.rollout.evaluation",
-    "Evaluation": "kalmanac.rollout.evaluation",
-    "Experiment": "kalmanac.experiment.description",
-    "run": "kalmanac.experiment.running",
-    "run_together": "kalmanac.experiment.running",
-    "resume": "kalmanac.experiment.running",
-    "resume_together": "kalmanac.experiment.running",
-    "Outcome": "kalmanac.experiment.under_way",
-    "PRESETS": "kalmanac.suites",
-    "Preset": "kalmanac.suites.suite",
-    "SUITES": "kalmanac.suites",
-    "Suite": "kalmanac.suites.suite",
-    "RunFailedError": "kalmanac.experiment.failure",
-    "NoRoomError": "kalmanac.experiment.room",
-    "UntrustedError": "kalmanac.experiment.trust",
-    "FolderInUseError": "kalmanac.disk.lock",
-    "record_episodes": "kalmanac.experiment.playing",
-    "read_episode": "kalmanac.episode_file",
-    "draw_episode": "kalmanac.report.episode_figure",
-    "PlayedEpisode": "kalmanac.episode_file",
+    "RecurrentSAC": "kalmanac._sac.recurrent_sac",
+    "SACSettings": "kalmanac._settings",
+    "Session": "kalmanac._sac.policy",
+    "Callback": "kalmanac._sac.callbacks",
+    "EvalCallback": "kalmanac._sac.callbacks",
+    "Episode": "kalmanac._sac.streams",
+    "RunawayValuesWarning": "kalmanac._sac.diagnostics",
+    "BadFileError": "kalmanac._files.document",
+    "ENCODERS": "kalmanac._encoders.registry",
+    "make_encoder": "kalmanac._encoders.registry",
+    "encoder_settings": "kalmanac._encoders.registry",
+    "HistoryEncoder": "kalmanac._encoders.contract",
+    "KalmanLayer": "kalmanac._encoders.kalman",
+    "KalmanEncoder": "kalmanac._encoders.kalman_encoder",
+    "Beliefs": "kalmanac._encoders.kalman",
+    "Dropout": "kalmanac._encoders.layers",
+    "kalman_scan": "kalmanac._ops.scan.kalman",
+    "kalman_scan_packed": "kalmanac._ops.scan.kalman",
+    "linear_scan": "kalmanac._ops.scan.linear",
+    "Belief": "kalmanac._ops.scan.inputs",
+    "Filtering": "kalmanac._ops.scan.inputs",
+    "BACKENDS": "kalmanac._ops.scan.backends",
+    "use_backend": "kalmanac._ops.scan.backends",
+    "lengths_from_padding": "kalmanac._ops.scan.arguments",
+    "make_env": "kalmanac._envs.registry",
+    "make_vector": "kalmanac._envs.registry",
+    "ENVS": "kalmanac._envs.registry",
+    "EnvironmentSpec": "kalmanac._envs.registry",
+    "BestArm": "kalmanac._envs.best_arm",
+    "Track": "kalmanac._envs.track",
+    "bayes_threshold": "kalmanac._envs.bayes",
+    "Corruption": "kalmanac._envs.sensors",
+    "corrupted": "kalmanac._envs.sensors",
+    "ObservationNoise": "kalmanac._envs.sensors",
+    "ObservationDropout": "kalmanac._envs.sensors",
+    "ObservationDelay": "kalmanac._envs.sensors",
+    "ActionNoise": "kalmanac._envs.sensors",
+    "FrameRepeat": "kalmanac._envs.sensors",
+    "HiddenNumbers": "kalmanac._envs.sensors",
+    "PrivilegedObservation": "kalmanac._envs.wrappers",
+    "Checkpointable": "kalmanac._envs.wrappers",
+    "environment_state": "kalmanac._envs.checkpointable",
+    "restore_environment": "kalmanac._envs.checkpointable",
+    "EnvironmentFailedError": "kalmanac._sac.streams",
+    "MissingExtraError": "kalmanac._envs.extras",
+    "WorkerError": "kalmanac._envs.workers",
+    "evaluate_policy": "kalmanac._sac.evaluation",
+    "Evaluation": "kalmanac._sac.evaluation",
+    "Experiment": "kalmanac._lab.experiment",
+    "run": "kalmanac.run",
+    "run_together": "kalmanac.run",
+    "resume": "kalmanac.run",
+    "resume_together": "kalmanac.run",
+    "Outcome": "kalmanac._lab.active_run",
+    "PRESETS": "kalmanac._suites",
+    "Preset": "kalmanac._suites.suite",
+    "SUITES": "kalmanac._suites",
+    "Suite": "kalmanac._suites.suite",
+    "RunFailedError": "kalmanac._lab.failure",
+    "NoRoomError": "kalmanac._lab.resources",
+    "UntrustedError": "kalmanac._lab.trust",
+    "FolderInUseError": "kalmanac._files.lock",
+    "record_episodes": "kalmanac._lab.play",
+    "read_episode": "kalmanac._files.episode_file",
+    "draw_episode": "kalmanac._report.episode_figure",
+    "PlayedEpisode": "kalmanac._files.episode_file",
 }
 
 __all__ = ["__version__", *_HOMES]

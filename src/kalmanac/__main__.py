@@ -2,6 +2,6 @@
 
 import sys
 
-from kalmanac.cli import main
+from kalmanac._cli.program import main
 
 sys.exit(main())

@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from kalmanac.cli import main
-from kalmanac.demo import bandit, command, tracking, training
-from kalmanac.envs import bayes_threshold
-from kalmanac.run_reader import METRICS, is_run, read_experiment, read_summary
-from kalmanac.sac import Progress
+from kalmanac._cli.program import main
+from kalmanac._demo import bandit, command, tracking
+from kalmanac._envs.bayes import bayes_threshold
+from kalmanac._files.run_reader import METRICS, is_run, read_experiment, read_summary
+from kalmanac._sac.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 
@@ -57,7 +57,7 @@ def test_one_picture_and_one_table_come_out_and_a_second_start_trains_nothing(
     assert "shortened" in table.splitlines()[0]
     assert "Track, 40% of the noisy readings missing: mean squared error of vssm+kf " in table
 
-    monkeypatch.setattr(training, "run", None)
+    monkeypatch.setattr(bandit, "run", None)
     (folder / command.PICTURE).unlink()
     assert start(folder, "--seed", "3") == 0
     assert (folder / command.PICTURE).is_file()
@@ -67,7 +67,7 @@ def test_one_picture_and_one_table_come_out_and_a_second_start_trains_nothing(
 def test_an_interrupted_demo_keeps_what_is_finished_and_goes_on(
     tmp_path, capsys, quick, monkeypatch
 ):
-    real = training.run
+    real = bandit.run
 
     class Impatient(Progress):
         def on_step(self, model):
@@ -78,14 +78,14 @@ def test_an_interrupted_demo_keeps_what_is_finished_and_goes_on(
             how["progress"] = Impatient(experiment.total_steps)
         return real(experiment, place, **how)
 
-    monkeypatch.setattr(training, "run", until_the_oracle)
+    monkeypatch.setattr(bandit, "run", until_the_oracle)
     assert start(tmp_path) == 130
     assert "a second start goes on" in capsys.readouterr().out
     status = {name: read_summary(path)["status"] for name, path in runs(tmp_path).items()}
     assert status == {"best-arm-memoryless": "finished", "best-arm-oracle": "interrupted"}
     before = (runs(tmp_path)["best-arm-memoryless"] / METRICS).stat().st_mtime_ns
 
-    monkeypatch.setattr(training, "run", real)
+    monkeypatch.setattr(bandit, "run", real)
     assert start(tmp_path) == 0
     assert (runs(tmp_path)["best-arm-memoryless"] / METRICS).stat().st_mtime_ns == before
     for path in runs(tmp_path).values():
@@ -94,7 +94,7 @@ def test_an_interrupted_demo_keeps_what_is_finished_and_goes_on(
 
 def test_a_run_that_diverged_ends_the_demo_in_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        training,
+        bandit,
         "run",
         lambda experiment, place, **how: type("Outcome", (), {"status": "diverged"}),
     )
@@ -104,7 +104,7 @@ def test_a_run_that_diverged_ends_the_demo_in_one_line(tmp_path, capsys, monkeyp
 
 def test_the_runs_are_the_preset_s_own_with_the_seed_asked_for(tmp_path, quick):
     short = bandit.shortened("oracle", 5).changed({"total_steps": 64})
-    trained = training.train(short, tmp_path)
+    trained = bandit.train(short, tmp_path)
     assert is_run(trained.place)
     expected = bandit.PRESETS[bandit.PRESET].experiment("oracle")
     judged = {"eval_episodes": bandit.EVALUATED, "eval_on_device": True}

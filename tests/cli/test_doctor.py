@@ -6,9 +6,11 @@ import sys
 import pytest
 import torch
 
-from kalmanac.cli import doctor, main
-from kalmanac.ops import BACKENDS, Belief
-from kalmanac.selftest import BUDGETS, judge, relative_error
+from kalmanac._cli import doctor
+from kalmanac._cli.program import main
+from kalmanac._ops.scan.backends import BACKENDS
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.selftest import BUDGETS, judge, relative_error
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 

@@ -3,9 +3,9 @@
 import pytest
 from gymnasium import spaces
 
-from kalmanac.cli import main
-from kalmanac.cli.envs import words
-from kalmanac.envs import ENVS
+from kalmanac._cli.envs import words
+from kalmanac._cli.program import main
+from kalmanac._envs.registry import ENVS
 
 
 def test_it_lists_every_environment_with_spaces_horizon_and_noise(capsys):

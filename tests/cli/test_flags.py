@@ -1,10 +1,8 @@
 import pytest
 
-from kalmanac.cli.flags import read_config, read_words
-from kalmanac.experiment import (
-    Experiment,
-)
-from tests.experiment.tiny import TINY
+from kalmanac._cli.flags import read_config, read_words
+from kalmanac._lab.experiment import Experiment
+from tests.lab.tiny import TINY
 
 
 def test_flags_are_read_by_their_types():

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from kalmanac import __version__
-from kalmanac.cli import VERBS, main
+from kalmanac._cli.program import VERBS, main
+from kalmanac._version import __version__
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 
@@ -34,7 +34,7 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch, tmp_path):
     def interrupted(folder, now):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kalmanac.cli.runs.find_runs", interrupted)
+    monkeypatch.setattr("kalmanac._cli.runs.find_runs", interrupted)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert main(["runs"]) == 130
@@ -77,7 +77,7 @@ def test_a_verb_without_its_word_gets_one_line(verb, capsys):
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys, kalmanac.cli as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys, kalmanac._cli as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

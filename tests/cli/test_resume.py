@@ -6,8 +6,8 @@ import signal
 import numpy as np
 import pytest
 
-from kalmanac.run_reader import read_summary, resumable
-from tests.experiment.starter import Starter
+from kalmanac._files.run_reader import read_summary, resumable
+from tests.lab.starter import Starter
 
 TINY = (
     "--embedding 4 --encoder-settings d_state=4 --actor-hidden 8 --critic-hidden 8 --batch-size 4 "
@@ -16,7 +16,7 @@ TINY = (
 )
 TASKS = {
     "discrete": "best-arm --env-settings horizon=5 --evaluations in",
-    "continuous": "tests.experiment.drifting:Drifting",
+    "continuous": "tests.lab.drifting:Drifting",
 }
 HOW = "--device cpu --no-progress --no-tensorboard"
 # where a run is held, and the latest of its events that is chosen: some steps on, at the most

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from kalmanac.cli import main
-from kalmanac.disk import FolderLock
-from kalmanac.experiment import run as train
-from kalmanac.run_status import ROWS, SILENCE, RunStatus, find_runs, read_status
-from tests.experiment.tiny import TINY
+from kalmanac._cli.program import main
+from kalmanac._files.lock import FolderLock
+from kalmanac._files.run_status import ROWS, SILENCE, RunStatus, find_runs, read_status
+from kalmanac._lab.run import run as train
+from tests.lab.tiny import TINY
 
 NOW = 1_000_000.0
 
@@ -153,5 +153,5 @@ def test_a_thousand_runs_take_seconds_and_no_torch(tmp_path):
     assert time.perf_counter() - began < 5
     assert [one.seed for one in found] == list(range(1000))
     assert isinstance(found[0], RunStatus)
-    code = "import sys, kalmanac.cli.runs; sys.exit('torch' in sys.modules)"
+    code = "import sys, kalmanac._cli.runs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

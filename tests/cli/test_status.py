@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from kalmanac.cli import main
-from kalmanac.experiment.afterwards import GridOfBandits
-from kalmanac.run_folder import RunFolder
-from kalmanac.sweep.record import Failure, Record
-from tests.experiment.tiny import TINY
+from kalmanac._cli.program import main
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._lab.post_training import GridOfBandits
+from kalmanac._sweep.record import Failure, Record
+from tests.lab.tiny import TINY
 from tests.sweep.small import planned
 
 

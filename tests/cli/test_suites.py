@@ -2,10 +2,10 @@
 
 import pytest
 
-from kalmanac.cli import main
-from kalmanac.cli.suites import rows, suites
-from kalmanac.suites import SUITES
-from kalmanac.sweep.speeds import SPEEDS, Speeds, key_of, measure, read_speeds, write_speeds
+from kalmanac._cli.program import main
+from kalmanac._cli.suites import rows, suites
+from kalmanac._suites.registry import SUITES
+from kalmanac._sweep.speeds import SPEEDS, Speeds, key_of, measure, read_speeds, write_speeds
 
 
 def test_hours_add_up_over_runs_that_no_suite_above_has():

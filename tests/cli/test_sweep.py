@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalmanac.cli import main
+from kalmanac._cli.program import main
 
 
 def test_a_dry_run_names_the_runs_and_makes_nothing(tmp_path, capsys):

@@ -7,13 +7,14 @@ import shutil
 import gymnasium
 import pytest
 
-import kalmanac.cli.train as verb
-from kalmanac.cli import main
-from kalmanac.cli.verb import read_call
-from kalmanac.experiment import Experiment, run
-from kalmanac.run_reader import read_experiment, read_metrics, read_summary
-from kalmanac.sac import RecurrentSAC
-from kalmanac.suites.tasks import default_folder
+from kalmanac._cli import train as verb
+from kalmanac._cli.program import main
+from kalmanac._cli.verb import read_call
+from kalmanac._files.run_reader import read_experiment, read_metrics, read_summary
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.run import run
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._suites.registry import default_folder
 
 BAD_DEVICES = {
     "gpu": "device: got 'gpu', expected auto, cpu or cuda",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import gymnasium
 import pytest
 
-from kalmanac.cli.verb import Call, RefusedError, Verb, our_fault, read_call, run_verb
-from kalmanac.experiment import RunFailedError
-from kalmanac.rollout import EnvironmentFailedError
+from kalmanac._cli.verb import Call, RefusedError, Verb, our_fault, read_call, run_verb
+from kalmanac._lab.failure import RunFailedError
+from kalmanac._sac.streams import EnvironmentFailedError
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ pytest.importorskip("matplotlib")
 
 from PIL import Image
 
-from kalmanac.cli import main
-from kalmanac.cli.evaluate import SEED
-from kalmanac.episode_file import read_episode
-from kalmanac.experiment import check_environment, evaluate, evaluation_environment
-from kalmanac.experiment.playing import PRETRAINED, SHIPPED, load_run
-from kalmanac.run_folder import sign_experiment
-from kalmanac.run_reader import read_summary
+from kalmanac._cli.evaluate import SEED
+from kalmanac._cli.program import main
+from kalmanac._files.episode_file import read_episode
+from kalmanac._files.run_folder import sign_experiment
+from kalmanac._files.run_reader import read_summary
+from kalmanac._lab.evaluation import evaluate
+from kalmanac._lab.factory import check_environment, evaluation_environment
+from kalmanac._lab.play import PRETRAINED, SHIPPED, load_run
 from tests.report.episodes import Swing, untrained
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
@@ -140,7 +141,7 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
     assert call("--episodes 1 --out file") == 1
     told = f"kalmanac watch: out: got {tmp_path / 'file'}: File exists\n"
     assert capsys.readouterr().err == told
-    for name in [name for name in sys.modules if name.startswith("kalmanac.report")]:
+    for name in [name for name in sys.modules if name.startswith("kalmanac._report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert call("--episodes 1") == 1
@@ -149,7 +150,7 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
 
 def test_drawing_needs_no_torch():
     code = (
-        "import sys, kalmanac.report.animation, kalmanac.report.latent_figure, kalmanac.cli.runs;"
+        "import sys, kalmanac._report.episodes, kalmanac._report.episodes, kalmanac._cli.runs;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kalmanac.demo import bandit
-from kalmanac.envs import Ceiling
-from kalmanac.experiment.building import make_model, training_environment
+from kalmanac._demo import bandit
+from kalmanac._envs.bayes import Ceiling
+from kalmanac._lab.factory import make_model, training_environment
 
 
 @pytest.mark.parametrize(("steps", "tried"), [(2, bandit.TRIES), (bandit.LEAST_SAMPLES, 1)])

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kalmanac.demo import tracking
-from kalmanac.demo.tracking import Watched, first_with_gaps, fitted_factor, gaps_of, watch
-from kalmanac.envs.track import exact_filter
-from kalmanac.experiment.building import evaluation_environment, make_model
+from kalmanac._demo import tracking
+from kalmanac._demo.tracking import Watched, first_with_gaps, fitted_factor, gaps_of, watch
+from kalmanac._envs.track import exact_filter
+from kalmanac._lab.factory import evaluation_environment, make_model
 
 pytestmark = pytest.mark.usefixtures("compiled_only")
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from kalmanac.cli import VERBS, main
-from kalmanac.encoders import ENCODERS, encoder_settings
-from kalmanac.envs import ENVS
-from kalmanac.experiment import AGENTS, run
-from kalmanac.suites import PRESETS, SUITES
-from tests.experiment.tiny import TINY
+from kalmanac._cli.program import VERBS, main
+from kalmanac._encoders.registry import ENCODERS, encoder_settings
+from kalmanac._envs.registry import ENVS
+from kalmanac._lab.experiment import AGENTS
+from kalmanac._lab.run import run
+from kalmanac._suites.registry import PRESETS, SUITES
+from tests.lab.tiny import TINY
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

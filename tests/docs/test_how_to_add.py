@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kalmanac.cli import main
-from kalmanac.envs import ENVS
-from kalmanac.suites import SUITES
+from kalmanac._cli.program import main
+from kalmanac._envs.registry import ENVS
+from kalmanac._suites.registry import SUITES
 from tests.envs import test_rows
 from tests.suites import test_suites
 from tests.sweep.small import FLAGS

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import kalmanac
-from kalmanac.encoders import ENCODERS, KalmanEncoder, encoder_settings
-from kalmanac.envs import ENVS, environment_state, restore_environment
-from kalmanac.experiment import Experiment
-from kalmanac.sac import RecurrentSAC
-from kalmanac.suites import PRESETS
+from kalmanac._encoders.kalman_encoder import KalmanEncoder
+from kalmanac._encoders.registry import ENCODERS, encoder_settings
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.registry import ENVS
+from kalmanac._lab.experiment import Experiment
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._suites.registry import PRESETS
 
 ROOT = Path(__file__).parents[2]
 README = "README.md"

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kalmanac.encoders import ENCODERS, HistoryEncoder, State, make_encoder
+from kalmanac._encoders.contract import HistoryEncoder, State
+from kalmanac._encoders.registry import ENCODERS, make_encoder
 
 E = 6
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kalmanac.encoders import Dropout, TransformerEncoder, draw_dropout_from
+from kalmanac._encoders.layers import Dropout, draw_dropout_from
+from kalmanac._encoders.transformer import TransformerEncoder
 from tests.encoders.cases import E, sequence
 
 F64 = torch.float64

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kalmanac.encoders import ENCODERS
+from kalmanac._encoders.registry import ENCODERS
 from tests.encoders import test_laws, test_modules
 from tests.encoders.cases import Case
 

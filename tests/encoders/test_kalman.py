@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kalmanac.encoders import ENCODERS, KalmanEncoder, KalmanLayer, make_encoder
-from kalmanac.encoders.ssm import SSMLayer
+from kalmanac._encoders.kalman import KalmanLayer
+from kalmanac._encoders.kalman_encoder import KalmanEncoder
+from kalmanac._encoders.registry import ENCODERS, make_encoder
+from kalmanac._encoders.ssm import SSMLayer
 from tests.encoders.cases import E, assert_close, flags, sequence
 
 F64 = torch.float64

@@ -230,6 +230,6 @@ def test_the_given_state_is_not_written_to(case: Case) -> None:
 
 
 def test_every_row_of_the_table_is_tested() -> None:
-    from kalmanac.encoders import ENCODERS
+    from kalmanac._encoders.registry import ENCODERS
 
     assert {case.name for case in CASES} == set(ENCODERS)

@@ -36,7 +36,7 @@ def test_kalman_layers_learn_the_exact_filter_and_vssm_cannot(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_every_encoder_is_timed(tmp_path: Path) -> None:
-    from kalmanac.encoders import ENCODERS
+    from kalmanac._encoders.registry import ENCODERS
 
     document = run("encoders.py", tmp_path / "e.json", "--quick")
     (table,) = document["tables"]

@@ -3,8 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from kalmanac.encoders import MambaBlock
-from kalmanac.encoders.convolution import CausalConvolution
+from kalmanac._encoders.layers import CausalConvolution
+from kalmanac._encoders.mamba import MambaBlock
 from tests.encoders.cases import E, assert_close, sequence
 
 F64 = torch.float64

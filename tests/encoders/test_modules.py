@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from kalmanac.encoders import make_encoder
+from kalmanac._encoders.registry import make_encoder
 from tests.encoders.cases import (
     ROWS,
     Case,

@@ -2,14 +2,14 @@
 
 import pytest
 
-from kalmanac.encoders import ENCODERS, encoder_settings, make_encoder
-from kalmanac.encoders.parameters import (
+from kalmanac._encoders.parameters import (
     BEST_ARM,
     WALKER_RUN,
     count_parameters,
     rule_as_text,
     ten_percent_rule,
 )
+from kalmanac._encoders.registry import ENCODERS, encoder_settings, make_encoder
 
 
 @pytest.mark.parametrize(

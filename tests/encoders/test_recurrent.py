@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from kalmanac.encoders import GRUEncoder, LSTMEncoder, S5Block
-from kalmanac.encoders.recurrent import pieces
-from kalmanac.encoders.s5 import hippo_normal
+from kalmanac._encoders.recurrent import GRUEncoder, LSTMEncoder, pieces
+from kalmanac._encoders.s5 import S5Block, hippo_normal
 from tests.encoders.cases import E, assert_close, sequence
 
 F64 = torch.float64

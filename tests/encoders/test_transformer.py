@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kalmanac.encoders import TransformerEncoder
+from kalmanac._encoders.transformer import TransformerEncoder
 from tests.encoders.cases import E, assert_close, by_steps, sequence
 
 F64 = torch.float64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalmanac.envs import ENVS
+from kalmanac._envs.registry import ENVS
 
 QUICK = (
     "best-arm",

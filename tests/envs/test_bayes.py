@@ -5,17 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.envs import (
-    ABOVE,
-    ASK,
-    BELOW,
-    BestArm,
-    BestArmVector,
+from kalmanac._envs.bayes import (
+    LARGE,
+    MU,
+    adversarial_seed,
+    adversarial_settings,
     bayes_threshold,
-    posterior,
     threshold_policy,
 )
-from kalmanac.envs.bayes import LARGE, MU, adversarial_seed, adversarial_settings
+from kalmanac._envs.best_arm import ABOVE, ASK, BELOW, BestArm, BestArmVector, posterior
 
 samples = st.lists(st.floats(-4, 4), min_size=0, max_size=12)
 

@@ -6,15 +6,12 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import NormalizeReward, TimeLimit
 
-from kalmanac.checkpoint import Kind, decode, encode
-from kalmanac.envs import (
-    BestArmVector,
-    Checkpointable,
-    environment_state,
-    make_vector,
-    restore_environment,
-)
-from tests.experiment.drifting import Drifting, Mute
+from kalmanac._envs.best_arm import BestArmVector
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.registry import make_vector
+from kalmanac._envs.wrappers import Checkpointable
+from kalmanac._files.document import Kind, decode, encode
+from tests.lab.drifting import Drifting, Mute
 
 # Python warns of a fork where other tests have left threads
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -36,7 +33,7 @@ MAKERS = {
     "limited": lambda: copies(
         lambda: gymnasium.make("kalmanac/BestArm-v0", horizon=9, max_episode_steps=3)
     ),
-    "module": lambda: make_vector("tests.experiment.drifting:Drifting", 3),
+    "module": lambda: make_vector("tests.lab.drifting:Drifting", 3),
     "next step": lambda: copies(Drifting, AutoresetMode.NEXT_STEP),
     "workers": lambda: workers(lambda: Checkpointable(TimeLimit(Drifting(), 4))),
 }

@@ -8,7 +8,9 @@ from gymnasium.vector import SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.envs import BestArm, BestArmVector, action_codec, observation_codec, privileged_space
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.best_arm import BestArm, BestArmVector
+from kalmanac._envs.observation_codecs import observation_codec, privileged_space
 from tests.envs.toys import Identity, NoisyIntegrator
 
 

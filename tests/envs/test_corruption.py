@@ -5,20 +5,20 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kalmanac.envs import (
+from kalmanac._envs.best_arm import BestArm
+from kalmanac._envs.observation_codecs import privileged_space
+from kalmanac._envs.registry import make_vector
+from kalmanac._envs.sensors import (
     ActionNoise,
-    BestArm,
     Corruption,
     FrameRepeat,
     ObservationDelay,
     ObservationDropout,
     ObservationNoise,
     corrupted,
-    make_vector,
-    privileged_space,
 )
-from kalmanac.experiment import Experiment, check_environment
-from kalmanac.experiment.building import horizon
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import check_environment, horizon
 from tests.envs.toys import Identity
 
 ALL = Corruption(noise=0.1, action_noise=0.2, dropout=0.3, dropout_burst=4, delay=2, frame_repeat=3)
@@ -69,7 +69,7 @@ def test_an_environment_s_own_truth_stays():
 
 def test_what_comes_as_a_vector_only_is_refused():
     with pytest.raises(ValueError, match=r"corruption: got noise 0.1, expected none: 'kalmanac"):
-        make_vector("kalmanac.envs:BestArmVector", 2, corruption=Corruption(noise=0.1))
+        make_vector("kalmanac._envs:BestArmVector", 2, corruption=Corruption(noise=0.1))
     assert not Corruption()
     assert Corruption(frame_repeat=2)
     assert str(ALL).startswith(

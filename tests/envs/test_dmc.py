@@ -8,8 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from kalmanac.envs import DMC
-from kalmanac.envs.dmc import _MODEL_FIELDS, NOISE
+from kalmanac._envs.dmc import _MODEL_FIELDS, DMC, NOISE
 
 TASKS = [
     pytest.param(task, marks=() if task == "reacher-easy" else pytest.mark.slow) for task in NOISE
@@ -78,7 +77,7 @@ def test_unknown_tasks_are_refused():
 @pytest.mark.parametrize(("choice", "then"), [(None, "disabled"), ("off", "off")])
 def test_no_display_is_needed_and_a_choice_of_the_users_stays(choice, then):
     code = (
-        "import os, sys; from kalmanac.envs import DMC; assert 'dm_control' not in sys.modules; "
+        "import os, sys; from kalmanac._envs import DMC; assert 'dm_control' not in sys.modules; "
         "DMC('pendulum-swingup').reset(seed=0); print(os.environ['MUJOCO_GL'])"
     )
     environ = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "DISPLAY")}

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kalmanac.cli import main
-from kalmanac.envs import MissingExtraError, extras, make_vector
-from kalmanac.envs.extras import EXTRAS, load, missing
+from kalmanac._cli.program import main
+from kalmanac._envs import extras
+from kalmanac._envs.extras import EXTRAS, MissingExtraError, load, missing
+from kalmanac._envs.registry import make_vector
 
 ROOT = Path(__file__).parents[2]
 ENV = {"dmc": "dmc/cheetah-run", "popgym": "popgym/RepeatPreviousEasy"}

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from kalmanac.envs import HiddenNumbers, environment_state, restore_environment
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.sensors import HiddenNumbers
 from tests.envs.test_noise import Still
-from tests.experiment.drifting import Drifting
+from tests.lab.drifting import Drifting
 
 
 class Shows(gymnasium.Env):

@@ -6,10 +6,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kalmanac.envs import FrameRepeat, ObservationDelay, PrivilegedObservation, make_vector
-from kalmanac.envs.action_codecs import action_codec
-from kalmanac.envs.observation_codecs import observation_codec
-from kalmanac.envs.sensors import burst_length
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.observation_codecs import observation_codec
+from kalmanac._envs.registry import make_vector
+from kalmanac._envs.sensors import FrameRepeat, ObservationDelay, burst_length
+from kalmanac._envs.wrappers import PrivilegedObservation
 
 
 class Locked(gymnasium.Env):

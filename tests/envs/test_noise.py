@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from kalmanac.envs import ActionNoise, Corruption, ObservationNoise, corrupted, make_vector
-from kalmanac.experiment import Experiment
-from kalmanac.experiment.building import make_model, training_environment
+from kalmanac._envs.registry import make_vector
+from kalmanac._envs.sensors import ActionNoise, Corruption, ObservationNoise, corrupted
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import make_model, training_environment
 from tests.envs.toys import Identity
 
 DRAWS = 100_000

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from kalmanac.envs import ENVS, environment_state, make_vector, restore_environment
-from kalmanac.envs.novel import TASKS, novel
-from kalmanac.experiment import Experiment, make_model, training_environment
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.novel import TASKS, novel
+from kalmanac._envs.registry import ENVS, make_vector
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import make_model, training_environment
 
 SHOWN = {"CartPole": [0, 2], "Pendulum": [0, 1], "MountainCarContinuous": [0]}
 

@@ -10,8 +10,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.envs import action_codec, observation_codec
-from kalmanac.envs.observation_codecs import is_image
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.observation_codecs import is_image, observation_codec
 
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
 EVERYTHING = spaces.Dict(

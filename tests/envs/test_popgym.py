@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
-from kalmanac.envs import POPGym, make_vector
-from kalmanac.envs.popgym import HORIZONS, one_hot
+from kalmanac._envs.popgym import HORIZONS, POPGym, one_hot
+from kalmanac._envs.registry import make_vector
 
 
 def flat(space, value):

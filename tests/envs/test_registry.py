@@ -7,19 +7,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kalmanac.envs import (
-    ENVS,
-    BestArm,
-    BestArmVector,
-    Corruption,
-    EnvironmentSpec,
-    ObservationDropout,
-    PrivilegedObservation,
-    action_codec,
-    environment,
-    make_env,
-    make_vector,
-)
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.best_arm import BestArm, BestArmVector
+from kalmanac._envs.registry import ENVS, EnvironmentSpec, environment, make_env, make_vector
+from kalmanac._envs.sensors import Corruption, ObservationDropout
+from kalmanac._envs.wrappers import PrivilegedObservation
 from tests.envs.rows import ROWS
 from tests.envs.toys import Identity, NoisyIntegrator
 
@@ -68,7 +60,7 @@ def test_gymnasium_ids_become_vectors():
     assert isinstance(env, SyncVectorEnv)
     assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert environment("MountainCarContinuous-v0").horizon == 999
-    assert isinstance(make_vector("kalmanac.envs:kalmanac/BestArm-v0", 2), BestArmVector)
+    assert isinstance(make_vector("kalmanac._envs:kalmanac/BestArm-v0", 2), BestArmVector)
 
 
 def test_a_modules_names_become_vectors():
@@ -78,7 +70,7 @@ def test_a_modules_names_become_vectors():
     assert copies.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert (copies.num_envs, copies.single_action_space.n) == (3, 5)
     assert environment("tests.envs.toys:Identity").summary.startswith("Each step shows")
-    many = make_vector("kalmanac.envs:BestArmVector", 3, cost=0.5)
+    many = make_vector("kalmanac._envs:BestArmVector", 3, cost=0.5)
     assert (many.num_envs, many.rules.cost) == (3, 0.5)
 
 
@@ -209,5 +201,5 @@ def test_an_environment_that_hides_its_state_is_refused():
 
 
 def test_environments_need_no_torch():
-    code = "import sys, kalmanac.envs; sys.exit('torch' in sys.modules)"
+    code = "import sys, kalmanac._envs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

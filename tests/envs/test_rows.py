@@ -7,10 +7,12 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
-from kalmanac.envs import ENVS, action_codec, environment_state, make_vector, restore_environment
-from kalmanac.experiment import Experiment
-from kalmanac.experiment.building import make_model, training_environment
-from kalmanac.sac import Callback
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.registry import ENVS, make_vector
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import make_model, training_environment
+from kalmanac._sac.callbacks import Callback
 from tests.envs.rows import ROWS
 
 

@@ -10,14 +10,14 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.envs import (
-    DMC,
+from kalmanac._envs.dmc import DMC
+from kalmanac._envs.popgym import POPGym
+from kalmanac._envs.sensors import (
     ActionNoise,
     FrameRepeat,
     ObservationDelay,
     ObservationDropout,
     ObservationNoise,
-    POPGym,
 )
 from tests.envs.toys import Identity, NoisyIntegrator
 

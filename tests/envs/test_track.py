@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from kalmanac.envs import Track, make_vector
-from kalmanac.envs.track import exact_filter, filter_error
+from kalmanac._envs.registry import make_vector
+from kalmanac._envs.track import Track, exact_filter, filter_error
 
 
 def test_gymnasium_finds_nothing_wrong(recwarn):

@@ -10,22 +10,15 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
-from kalmanac.envs import (
-    ENVS,
-    Corruption,
-    WorkerError,
-    Workers,
-    action_codec,
-    environment_state,
-    make_vector,
-    privileged_space,
-    restore_environment,
-)
-from kalmanac.envs.registry import worker_count
-from kalmanac.envs.workers import words, words_of_a_process
-from kalmanac.experiment import Experiment
-from kalmanac.experiment.running import run
-from kalmanac.run_reader import read_metrics
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.observation_codecs import privileged_space
+from kalmanac._envs.registry import ENVS, make_vector, worker_count
+from kalmanac._envs.sensors import Corruption
+from kalmanac._envs.workers import WorkerError, Workers, words, words_of_a_process
+from kalmanac._files.run_reader import read_metrics
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.run import run
 
 NOISY = Corruption(noise=0.3, action_noise=0.1, dropout=0.2, delay=1)
 # As Gymnasium reports what happened in a process:

@@ -6,9 +6,10 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from kalmanac.envs import Checkpointable, ObservationDelay, ObservationDropout, Workers
-from kalmanac.envs.wrappers import CopiesHandedOut, copied, copied_step
-from tests.rollout.reusing import Reusing
+from kalmanac._envs.sensors import ObservationDelay, ObservationDropout
+from kalmanac._envs.workers import Workers
+from kalmanac._envs.wrappers import Checkpointable, CopiesHandedOut, copied, copied_step
+from tests.sac.reusing import Reusing
 
 SAME_STEP = AutoresetMode.SAME_STEP
 

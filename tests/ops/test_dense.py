@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from kalmanac.encoders.projection import Linear, Projection
-from kalmanac.ops.dense import FusedDense, add_product, fused_dense, room_for
+from kalmanac._encoders.layers import Linear, Projection
+from kalmanac._ops.dense import FusedDense, add_product, fused_dense, room_for
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kalmanac.encoders.recurrent import GRUEncoder, GRUState
-from kalmanac.ops import gru
-from kalmanac.ops.gru_kernels import fits as fits_kernels
+from kalmanac._encoders.recurrent import GRUEncoder, GRUState
+from kalmanac._ops import gru
+from kalmanac._ops.gru_kernels import fits as fits_kernels
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.ops.hold import fused_hold, plain_hold, zero_order_hold
+from kalmanac._ops.hold import fused_hold, plain_hold, zero_order_hold
 
 DEVICES = [
     "cpu",  # Triton's interpreter

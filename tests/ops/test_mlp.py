@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from kalmanac.ops.dispatch import Precision
-from kalmanac.ops.mlp import cpu_mlp, fits_kernels, fused_mlp, mlp, wide_mlp
-from kalmanac.ops.mlp_kernels import fit
+from kalmanac._ops.dispatch import Precision
+from kalmanac._ops.mlp import cpu_mlp, fits_kernels, fused_mlp, mlp, wide_mlp
+from kalmanac._ops.mlp_kernels import fit
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kalmanac.ops import sac_losses
-from kalmanac.ops.sac_loss_kernels import discrete_losses
-from kalmanac.ops.sac_losses import OBJECTIVES, Rules
-from tests.agent.cases import DISCRETE, batch, learner
+from kalmanac._ops import sac_losses
+from kalmanac._ops.sac_loss_kernels import discrete_losses
+from kalmanac._ops.sac_losses import OBJECTIVES, Rules
+from tests.sac.cases import DISCRETE, batch, learner
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 GAMMA, GOAL = 0.97, 0.3

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kalmanac.ops.streams import SideBySide
+from kalmanac._ops.streams import SideBySide
 
 
 def test_without_a_gpu_pieces_run_in_order() -> None:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from kalmanac.ops.transfer import packed, sent, unpacked
-from kalmanac.replay import Observation, Replay, Sizes
-from kalmanac.replay.episodes import Episodes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._ops.transfer import packed, sent, unpacked
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.episodes import Episodes
 
 DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
 values = st.sampled_from(DTYPES).flatmap(

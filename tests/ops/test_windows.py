@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kalmanac.observation import Sizes
-from kalmanac.ops import windows
-from kalmanac.replay.episodes import Table
-from kalmanac.replay.sampling import draw_one_a_row, draw_windows, lay_one_a_row
-from kalmanac.replay.storage import Storage
+from kalmanac._observation import Sizes
+from kalmanac._ops import windows
+from kalmanac._replay.episodes import Table
+from kalmanac._replay.sampling import draw_one_a_row, draw_windows, lay_one_a_row
+from kalmanac._replay.storage import Storage
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kalmanac.replay import Batch, Observation, Replay, Sizes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.sampling import Batch
 
 DISCRETE = Sizes(2, 3, True)
 CONTINUOUS = Sizes(2, 3, False, privileged=2, observed=True)

@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-import kalmanac.replay.buffer as room
-from kalmanac.replay import RULES, Replay
+from kalmanac._replay import buffer as room
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.sampling import RULES
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin, assert_same
 
 END = st.sampled_from(["", "", "", "terminated", "truncated", "both"])

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import Observation, Replay, Sizes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
 
 NO = np.zeros(2, bool)
 STEP: dict[str, Any] = {

@@ -5,7 +5,9 @@ import itertools
 import pytest
 import torch
 
-from kalmanac.replay import RULES, Observation, Replay, Sizes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.sampling import RULES
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin, assert_same
 
 every_kind = pytest.mark.parametrize("sizes", [DISCRETE, CONTINUOUS], ids=["discrete", "full"])

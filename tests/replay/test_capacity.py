@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kalmanac.replay import Observation, Replay, Sizes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin
 
 
@@ -96,7 +97,7 @@ def test_an_unbounded_replay_forgets_nothing() -> None:
 def test_a_ring_that_has_turned_grows_in_order(
     monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    monkeypatch.setattr("kalmanac.replay.buffer.FIRST_ROWS", 8)
+    monkeypatch.setattr("kalmanac._replay.buffer.FIRST_ROWS", 8)
     twin = Twin(DISCRETE, 2, capacity=14)
     twin.run(0, length)  # its last seven steps fill the eight rows
     assert twin.replay.state_dict()["rows"] == 8

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import Batch, Observation, Replay, Sizes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.sampling import Batch
 from tests.replay.model import assert_same
 
 SIZES = Sizes(2, 3, True, observed=True, images=((1, 2, 3), (2, 2, 2)), action_mask=True)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import RULES, Windows
+from kalmanac._ops.windows import Windows
+from kalmanac._replay.sampling import RULES
 from tests.replay.model import DISCRETE, Twin
 
 LENGTHS = (1, 3, 5, 12, 2)

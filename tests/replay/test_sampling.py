@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.replay.sampling import first_fit_decreasing
+from kalmanac._replay.sampling import first_fit_decreasing
 
 
 def by_definition(sizes: list[int], width: int) -> tuple[list[int], list[int], list[int]]:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.replay import RULES, Batch, Observation, Replay, Sizes
-from kalmanac.replay.episodes import Episodes
+from kalmanac._observation import Observation, Sizes
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.episodes import Episodes
+from kalmanac._replay.sampling import RULES, Batch
 from tests.replay.model import CONTINUOUS, DISCRETE, assert_same
 
 STREAMS = 5

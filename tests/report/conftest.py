@@ -2,8 +2,8 @@
 
 import pytest
 
-from kalmanac.report.groups import make_groups
-from kalmanac.report.runs import read_runs
+from kalmanac._report.groups import make_groups
+from kalmanac._report.runs import read_runs
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_dmc, write_popgym
 
 

@@ -6,10 +6,11 @@ from functools import cache
 import gymnasium
 import numpy as np
 
-from kalmanac.episode_file import PlayedEpisode
-from kalmanac.experiment import Experiment, make_model, training_environment
-from kalmanac.experiment.playing import play
-from kalmanac.sac import RecurrentSAC
+from kalmanac._files.episode_file import PlayedEpisode
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import make_model, training_environment
+from kalmanac._lab.play import play
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 SMALL = {"actor_hidden": (8,), "critic_hidden": (8,), "embedding": 6, "num_envs": 1}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kalmanac.experiment import Experiment
-from kalmanac.heatmap_file import Heatmap, write_heatmap
-from kalmanac.report.groups import DMC_NOISE, PAPERS, POPGYM_TASKS
-from kalmanac.run_folder import RunFolder
-from kalmanac.suites import best_arm
+from kalmanac._files.heatmap_file import Heatmap, write_heatmap
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report.groups import DMC_NOISE, PAPERS, POPGYM_TASKS
+from kalmanac._suites import best_arm
 
 AGENTS = best_arm.AGENTS
 HEIGHT = {  # how well a made-up agent does, of 1

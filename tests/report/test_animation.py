@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 
 from PIL import Image
 
-from kalmanac.report.animation import MOST_FRAMES, REST, animate_episode, frames
+from kalmanac._report.episodes import MOST_FRAMES, REST, animate_episode, frames
 from tests.report.episodes import Swing, played
 
 pytestmark = pytest.mark.usefixtures("compiled_only")

@@ -9,8 +9,15 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.image import imread
 
-from kalmanac.report.episode_figure import DPI, WIDTH, EpisodeFigure, draw_episode, heading
-from kalmanac.report.episode_panels import channels_of, panels
+from kalmanac._report.episode_figure import (
+    DPI,
+    WIDTH,
+    EpisodeFigure,
+    channels_of,
+    draw_episode,
+    heading,
+    panels,
+)
 from tests.report.episodes import Swing, played
 
 pytestmark = pytest.mark.usefixtures("compiled_only")

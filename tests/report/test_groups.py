@@ -3,8 +3,9 @@ import re
 
 import pytest
 
-from kalmanac.experiment import Experiment
-from kalmanac.report.groups import (
+from kalmanac._files.run_reader import EXPERIMENT
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report.groups import (
     BEST_ARM,
     DMC,
     OTHER,
@@ -13,9 +14,8 @@ from kalmanac.report.groups import (
     family_and_task,
     make_groups,
 )
-from kalmanac.report.runs import read_runs
-from kalmanac.run_reader import EXPERIMENT
-from kalmanac.suites import best_arm, popgym
+from kalmanac._report.runs import read_runs
+from kalmanac._suites import best_arm, popgym
 from tests.report.synthetic import write_best_arm, write_dmc, write_popgym, write_run
 
 FEW = {"eval_every": 250_000}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalmanac.report.isolating import without_odd_runs
+from kalmanac._report.build import without_odd_runs
 
 
 def names(groups):

@@ -10,8 +10,8 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from kalmanac.report.episode_panels import ACTION_COLOURS
-from kalmanac.report.latent_figure import draw_latent, latent_figure
+from kalmanac._report.episode_figure import ACTION_COLOURS
+from kalmanac._report.episodes import draw_latent, latent_figure
 from tests.report.episodes import played
 
 pytestmark = pytest.mark.usefixtures("compiled_only")

@@ -1,13 +1,12 @@
 """Runs of NoVel stand beside the published numbers; other runs have no such table."""
 
-from kalmanac.report.groups import make_groups
-from kalmanac.report.novel_table import novel_table
-from kalmanac.report.published import novel_scores
-from kalmanac.report.runs import read_runs
-from kalmanac.report.scores import last
-from kalmanac.report.statistics import mean_and_error
-from kalmanac.report.tables import make_tables
-from kalmanac.suites.novel import STEPS, settings
+from kalmanac._report.groups import make_groups
+from kalmanac._report.published import novel_scores
+from kalmanac._report.runs import read_runs
+from kalmanac._report.scores import last
+from kalmanac._report.statistics import mean_and_error
+from kalmanac._report.tables import make_tables, novel_table
+from kalmanac._suites.novel import STEPS, settings
 from tests.report.synthetic import write_popgym, write_run
 
 

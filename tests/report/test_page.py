@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from kalmanac.experiment import Experiment
-from kalmanac.report.making import make_report
-from kalmanac.report.page import BEST_SO_FAR, page_data
-from kalmanac.report.published import MAMBA
-from kalmanac.report.scores import curve
-from kalmanac.run_reader import EXPERIMENT, METRICS
+from kalmanac._files.run_reader import EXPERIMENT, METRICS
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report.build import make_report
+from kalmanac._report.page import BEST_SO_FAR, page_data
+from kalmanac._report.published import MAMBA
+from kalmanac._report.scores import curve
 from tests.report.browser import Browser, find_browser
 from tests.report.synthetic import write_best_arm, write_popgym, write_run
 

@@ -5,19 +5,19 @@ import json
 import numpy as np
 import pytest
 
-from kalmanac.episode_file import About, PlayedEpisode, write_episode
-from kalmanac.experiment import Experiment
-from kalmanac.heatmap_file import read_heatmap
-from kalmanac.report import best_arm_items, control_items, episode_items, memory_items
-from kalmanac.report.curves_figure import Line, Panel, draw_curves
-from kalmanac.report.drawing import Look, styled
-from kalmanac.report.groups import make_groups
-from kalmanac.report.paper import ITEMS, PARTS, Missing, draw_part
-from kalmanac.report.runs import read_runs
-from kalmanac.report.scores import last, oracle_scale
-from kalmanac.report.tables import make_tables
-from kalmanac.run_folder import RunFolder
-from kalmanac.run_reader import HEATMAP
+from kalmanac._files.episode_file import About, PlayedEpisode, write_episode
+from kalmanac._files.heatmap_file import read_heatmap
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._files.run_reader import HEATMAP
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report import best_arm, dmc, episodes, popgym
+from kalmanac._report.figures import Line, Panel, draw_curves
+from kalmanac._report.groups import make_groups
+from kalmanac._report.paper import ITEMS, PARTS, Missing, draw_part
+from kalmanac._report.runs import read_runs
+from kalmanac._report.scores import last, oracle_scale
+from kalmanac._report.style import Look, styled
+from kalmanac._report.tables import make_tables
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, write_run
 
 
@@ -48,14 +48,14 @@ def test_without_runs_all_items_are_missing_with_the_suite_that_makes_them():
 
 
 def test_labelled_runs_have_figures_of_their_own(all_groups):
-    plain, short = best_arm_items.returns_and_lengths(all_groups)
+    plain, short = best_arm.returns_and_lengths(all_groups)
     assert "shortened" not in plain.name + plain.figure.get_suptitle()
     assert short.name == "best-arm-returns-lengths-shortened-horizon-100"
     assert "(shortened, horizon 100)" in short.figure.get_suptitle().replace("\n", " ")
 
 
 def test_returns_against_cost_show_the_last_evaluations_and_the_threshold(all_groups):
-    drawing = next(best_arm_items.returns_and_lengths(all_groups))
+    drawing = next(best_arm.returns_and_lengths(all_groups))
     axis = drawing.figure.axes[0]
     group = next(g for g in all_groups if g.agent == "oracle" and g.condition("cost") == 0.1)
     heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
@@ -65,11 +65,9 @@ def test_returns_against_cost_show_the_last_evaluations_and_the_threshold(all_gr
 
 
 def test_the_noise_ablation_is_divided_by_oracle(all_groups):
-    drawing = next(control_items.noise_ablation(all_groups))
+    drawing = next(dmc.noise_ablation(all_groups))
     axis = next(a for a in drawing.figure.axes if a.get_title() == "walker-run")
-    group = next(
-        g for g in all_groups if g.task == "walker-run" and control_items.noise_level(g) == 2
-    )
+    group = next(g for g in all_groups if g.task == "walker-run" and dmc.noise_level(g) == 2)
     scale = oracle_scale([g for g in all_groups if g.task == "walker-run"])["walker-run"]
     heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
     assert any(y == pytest.approx(scale(last(group)).mean()) for y in heights)
@@ -77,8 +75,8 @@ def test_the_noise_ablation_is_divided_by_oracle(all_groups):
 
 
 def test_agents_of_one_level_alone_have_no_part_in_the_noise_ablation(all_groups):
-    drawn = [next(make(all_groups)) for make in (control_items.noise_ablation,
-                                                 control_items.noise_curves)]  # fmt: skip
+    drawn = [next(make(all_groups)) for make in (dmc.noise_ablation,
+                                                 dmc.noise_curves)]  # fmt: skip
     for drawing in drawn:  # Oracle and vSSM have the benchmark's level only
         told = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
         assert told == ["vSSM+KF"]
@@ -92,24 +90,24 @@ def test_curves_of_nothing_have_a_scale_of_one():
 
 
 def test_the_design_ablation_compares_arms(all_groups):
-    summed, curves = control_items.design(all_groups)
+    summed, curves = dmc.design(all_groups)
     told = [text.get_text() for text in curves.figure.legends[0].get_texts()]
     assert told == ["vSSM+KF", "+ time-varying process noise", "+ covariance as output"]
     assert "2 tasks, 2 seeds" in summed.caption
 
 
 def test_variants_stay_out_of_the_main_comparison(all_groups):
-    drawing = next(memory_items.benchmark(all_groups))
+    drawing = next(popgym.benchmark(all_groups))
     told = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     assert told == ["vSSM", "vSSM+KF", "GRU"]
 
 
 def test_without_oracle_control_is_not_summed_up(all_groups):
-    assert list(control_items.benchmark([g for g in all_groups if g.agent != "oracle"])) == []
+    assert list(dmc.benchmark([g for g in all_groups if g.agent != "oracle"])) == []
 
 
 def test_heat_maps_name_their_agents_and_hold_the_means(all_groups):
-    drawing = next(best_arm_items.heatmaps(all_groups, []))
+    drawing = next(best_arm.heatmaps(all_groups, []))
     axes = drawing.figure.axes
     assert [axis.get_title() for axis in axes[:4]] == ["vSSM+KF", "Oracle", "", ""]
     heatmap = read_heatmap(next(g for g in all_groups if g.agent == "oracle").runs[0].folder)
@@ -125,7 +123,7 @@ def test_a_broken_heat_map_is_named_and_the_others_are_drawn(tmp_path):
     leave_heatmap(second, size=3)
     (second / HEATMAP).write_text("{}")
     notices = []
-    (drawing,) = best_arm_items.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
+    (drawing,) = best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
     assert "GRU 1" in drawing.caption
     (notice,) = notices
     assert notice.startswith(f"best-arm/{second.name}: evaluations/heatmap.json: got no heat map")
@@ -167,7 +165,7 @@ def test_the_example_episodes_are_those_nearest_to_the_papers(tmp_path):
         write_episode(run / "evaluations" / f"{i}.npz", played(5 + i, mu=mu, sigma=sigma))
     (run / "evaluations" / "foreign.npz").write_text("mine")
     notices = []
-    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), notices)
+    (drawing,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), notices)
     titles = [axis.get_title() for axis in drawing.figure.axes]
     assert "μ = -0.5, σ = 0.5" in titles[0]
     assert "μ = 0.4, σ = 1.1" in titles[1]
@@ -180,7 +178,7 @@ def test_of_agents_in_the_same_bandit_the_example_shows_the_kalman_filter(tmp_pa
         for sigma in (0.5, 1.0):
             episode = played(5, agent=agent, mu=0.5, sigma=sigma)
             write_episode(run / "evaluations" / f"{sigma}.npz", episode)
-    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    (drawing,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), [])
     assert all(axis.get_title().startswith("vssm+kf in") for axis in drawing.figure.axes)
 
 
@@ -188,7 +186,7 @@ def test_of_agents_in_the_same_bandit_the_example_shows_the_kalman_filter(tmp_pa
 def test_an_episode_s_label_is_no_path(tmp_path, label):
     (run,) = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0])
     write_episode(run / "evaluations" / "a.npz", played(3, label=label, mu=0.5, sigma=0.5))
-    (drawing,) = episode_items.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    (drawing,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), [])
     assert drawing.name.startswith("best-arm-episodes-")
     assert not set("/\0") & set(drawing.name)
     assert len(drawing.name.encode()) < 240
@@ -199,7 +197,7 @@ def test_the_grid_that_most_heat_maps_have_is_drawn(tmp_path):
     for run, size in zip(runs, (2, 4, 4), strict=True):
         leave_heatmap(run, size=size)
     notices = []
-    (drawing,) = best_arm_items.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
+    (drawing,) = best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
     assert "gru 2" in drawing.caption.lower()
     assert notices == [f"best-arm/{runs[0].name}: its heat map has another grid, left out"]
 
@@ -215,6 +213,6 @@ def test_an_odd_heat_map_is_named(tmp_path, change):
     file = run / HEATMAP
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     notices = []
-    assert list(best_arm_items.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)) == []
+    assert list(best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)) == []
     assert len(notices) == 1
     assert "heatmap.json: got no heat map (" in notices[0]

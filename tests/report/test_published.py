@@ -1,5 +1,5 @@
-from kalmanac.report.groups import AGENT_NAMES, POPGYM_TASKS
-from kalmanac.report.published import BEST, MAMBA, popgym_table
+from kalmanac._report.groups import AGENT_NAMES, POPGYM_TASKS
+from kalmanac._report.published import BEST, MAMBA, popgym_table
 
 
 def test_the_table_has_twelve_tasks_and_nine_rows():

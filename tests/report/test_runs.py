@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
-from kalmanac.experiment import Experiment
-from kalmanac.report.runs import read_runs
-from kalmanac.run_folder import RunFolder
-from kalmanac.run_reader import EXPERIMENT, METRICS, PROVENANCE
-from kalmanac.run_status import read_status
-from kalmanac.settings import EARLIER
-from kalmanac.suites import best_arm
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._files.run_reader import EXPERIMENT, METRICS, PROVENANCE
+from kalmanac._files.run_status import read_status
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report.runs import read_runs
+from kalmanac._settings import EARLIER
+from kalmanac._suites import best_arm
 from tests.report.synthetic import write_best_arm, write_run
 
 

@@ -3,10 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kalmanac.report.groups import make_groups
-from kalmanac.report.published import BEST, popgym_table
-from kalmanac.report.runs import read_runs
-from kalmanac.report.scores import (
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._report.groups import make_groups
+from kalmanac._report.published import BEST, popgym_table
+from kalmanac._report.runs import read_runs
+from kalmanac._report.scores import (
     aggregate,
     best,
     curve,
@@ -16,8 +17,7 @@ from kalmanac.report.scores import (
     scaled,
     scaled_curves,
 )
-from kalmanac.run_folder import RunFolder
-from kalmanac.suites import best_arm
+from kalmanac._suites import best_arm
 from tests.report.synthetic import write_dmc, write_popgym
 
 

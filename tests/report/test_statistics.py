@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kalmanac.report.published import popgym_table
-from kalmanac.report.scores import popgym_scale
-from kalmanac.report.statistics import (
+from kalmanac._report.published import popgym_table
+from kalmanac._report.scores import popgym_scale
+from kalmanac._report.statistics import (
     improvement_probability,
     interquartile_mean,
     iqm_interval,

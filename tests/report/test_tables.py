@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from kalmanac.report.groups import make_groups
-from kalmanac.report.published import MAMBA
-from kalmanac.report.runs import read_runs
-from kalmanac.report.scores import best, last
-from kalmanac.report.statistics import mean_and_error
-from kalmanac.report.table import Table
-from kalmanac.report.tables import make_tables
+from kalmanac._report.groups import make_groups
+from kalmanac._report.published import MAMBA
+from kalmanac._report.runs import read_runs
+from kalmanac._report.scores import best, last
+from kalmanac._report.statistics import mean_and_error
+from kalmanac._report.table import Table
+from kalmanac._report.tables import make_tables
 from tests.report.synthetic import write_best_arm, write_popgym
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from kalmanac.envs import BestArm
-from kalmanac.envs.wrappers import PrivilegedObservation
+from kalmanac._envs.best_arm import BestArm
+from kalmanac._envs.wrappers import PrivilegedObservation
 
 
 class Table:

@@ -7,8 +7,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
-from kalmanac.encoders import encoder_settings
-from kalmanac.sac import Callback, RecurrentSAC
+from kalmanac._encoders.registry import encoder_settings
+from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 QUICK = {
     "learning_starts": 20,

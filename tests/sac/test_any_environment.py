@@ -8,12 +8,14 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kalmanac.agent.networks import read_history
-from kalmanac.replay import Observation, Replay
-from kalmanac.rollout import Collector, evaluate_policy
-from kalmanac.sac import RecurrentSAC
+from kalmanac._observation import Observation
+from kalmanac._replay.buffer import Replay
+from kalmanac._sac.collector import Collector
+from kalmanac._sac.evaluation import evaluate_policy
+from kalmanac._sac.networks import read_history
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
-from tests.rollout.reusing import Reusing, vector
+from tests.sac.reusing import Reusing, vector
 from tests.sac.small import Listener, small, wandering
 
 KINDS = {

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.encoders import ENCODERS
-from kalmanac.envs import BestArmVector, make_vector
-from kalmanac.envs.best_arm import Rules
-from kalmanac.rollout import evaluate_policy
-from kalmanac.sac import RecurrentSAC
-from kalmanac.sac import bandit_evaluation as module
-from kalmanac.sac.bandit_evaluation import BanditEvaluation, BanditRules, observation
+from kalmanac._encoders.registry import ENCODERS
+from kalmanac._envs.best_arm import BestArmVector, Rules
+from kalmanac._envs.registry import make_vector
+from kalmanac._sac import bandit_evaluation as module
+from kalmanac._sac.bandit_evaluation import BanditEvaluation, BanditRules, observation
+from kalmanac._sac.evaluation import evaluate_policy
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.fed import drawn, fed
 from tests.sac.small import small
 

@@ -4,9 +4,9 @@ import gymnasium
 import pytest
 import torch
 
-from kalmanac.agent import AgentSettings
-from kalmanac.checkpoint import replay_file
-from kalmanac.sac import RecurrentSAC
+from kalmanac._replay import replay_file
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.replay.model import assert_same
 from tests.sac.small import Listener, small, wandering
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kalmanac.encoders import ENCODERS, encoder_settings
-from kalmanac.rollout import evaluate_policy
-from kalmanac.sac import RecurrentSAC
+from kalmanac._encoders.registry import ENCODERS, encoder_settings
+from kalmanac._sac.evaluation import evaluate_policy
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.envs.toys import Identity, NoisyIntegrator, Reference, RepeatFirst
 
 SETTINGS: dict[str, Any] = {

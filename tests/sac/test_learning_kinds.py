@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from kalmanac.rollout import evaluate_policy
-from kalmanac.sac import RecurrentSAC
+from kalmanac._sac.evaluation import evaluate_policy
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.envs.kinds import Forbidden, ImageIdentity, LastReading, copies
 
 SETTINGS = {

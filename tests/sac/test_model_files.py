@@ -8,13 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.agent import AgentSettings, Learner
-from kalmanac.agent.shapes import Expected
-from kalmanac.checkpoint import BadFileError, encode
-from kalmanac.encoders import ENCODERS
-from kalmanac.replay import Sizes
-from kalmanac.sac import RecurrentSAC
-from kalmanac.sac.model_file import MODEL, read_model, write_model
+from kalmanac._encoders.registry import ENCODERS
+from kalmanac._files.document import BadFileError, encode
+from kalmanac._observation import Sizes
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.learner import Learner
+from kalmanac._sac.model_check import Expected
+from kalmanac._sac.model_file import MODEL, read_model, write_model
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small, wandering
 
 

@@ -5,13 +5,14 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from kalmanac.agent.networks import read_history
-from kalmanac.encoders import ENCODERS
-from kalmanac.envs.action_codecs import action_codec
-from kalmanac.envs.observation_codecs import observation_codec
-from kalmanac.replay import Replay, Sizes
-from kalmanac.rollout import Collector
-from tests.rollout.counting import Counting
+from kalmanac._encoders.registry import ENCODERS
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.observation_codecs import observation_codec
+from kalmanac._observation import Sizes
+from kalmanac._replay.buffer import Replay
+from kalmanac._sac.collector import Collector
+from kalmanac._sac.networks import read_history
+from tests.sac.counting import Counting
 from tests.sac.small import small, wandering
 
 LOW, HIGH = -2.0, 4.0

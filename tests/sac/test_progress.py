@@ -1,9 +1,10 @@
 import io
 import re
 
-from kalmanac.rollout import Episode
-from kalmanac.sac import Callback, Progress, RecentEpisodes
-from tests.rollout.counting import Counting
+from kalmanac._sac.callbacks import Callback, RecentEpisodes
+from kalmanac._sac.progress import Progress
+from kalmanac._sac.streams import Episode
+from tests.sac.counting import Counting
 from tests.sac.small import small, wandering
 
 
@@ -74,7 +75,7 @@ def test_learn_writes_to_standard_error(capsys):
 
 def test_lines_come_by_the_clock_and_say_speed_and_time_left(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("kalmanac.sac.progress.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("kalmanac._sac.progress.time.perf_counter", lambda: clock[0])
     stream = io.StringIO()
 
     class Later(Callback):

@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.replay import Batch, Observation
-from kalmanac.sac import RecurrentSAC
-from kalmanac.sac.return_scale import ReturnScale
+from kalmanac._observation import Observation
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.normalization import ReturnScale
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small, wandering
 
 GAMMA = 0.9

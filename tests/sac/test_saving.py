@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from kalmanac.encoders import ENCODERS
-from kalmanac.sac import RecurrentSAC
-from kalmanac.sac.model_file import read_model, write_model
-from kalmanac.sac.space_json import space_from_json, space_to_json
+from kalmanac._encoders.registry import ENCODERS
+from kalmanac._sac.model_file import read_model, space_from_json, space_to_json, write_model
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import Listener, small, wandering
 
 

@@ -6,12 +6,14 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from kalmanac.agent import AgentSettings
-from kalmanac.agent.networks import read_history
-from kalmanac.envs import make_vector
-from kalmanac.rollout import evaluate_policy
-from kalmanac.sac import Callback, EvalCallback, RecurrentSAC, TrainingLoop
-from tests.rollout.counting import Counting, counting_vector
+from kalmanac._envs.registry import make_vector
+from kalmanac._sac.callbacks import Callback, EvalCallback
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.evaluation import evaluate_policy
+from kalmanac._sac.loop import TrainingLoop
+from kalmanac._sac.networks import read_history
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from tests.sac.counting import Counting, counting_vector
 from tests.sac.small import Listener, Wandering, small, wandering
 
 NEXT = AutoresetMode.NEXT_STEP

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.rollout import Episode
-from kalmanac.sac import value_check
-from kalmanac.sac.value_check import EPISODES, EVERY, RunawayValuesWarning, ValueCheck
+from kalmanac._sac import diagnostics
+from kalmanac._sac.diagnostics import EPISODES, EVERY, RunawayValuesWarning, ValueCheck
+from kalmanac._sac.streams import Episode
 from tests.sac.small import small
 
 
@@ -71,7 +71,7 @@ class Counter(gymnasium.Env):
 
 @pytest.mark.parametrize("bootstraps", [True, False])
 def test_a_bounded_task_that_ends_by_truncation_is_noticed(bootstraps, monkeypatch):
-    monkeypatch.setattr(value_check, "EVERY", 50)  # everything goes thirty times as fast here
+    monkeypatch.setattr(diagnostics, "EVERY", 50)  # everything goes thirty times as fast here
     model = small(
         "memoryless", Counter(), learning_rate=1e-2, tau=0.2, learning_starts=60, ent_coef=0.01,
         bootstrap_truncated=bootstraps,

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kalmanac.envs import BestArmVector
-from kalmanac.sac import TrainingLoop
+from kalmanac._envs.best_arm import BestArmVector
+from kalmanac._sac.loop import TrainingLoop
 from tests.sac.small import small
 
 pytestmark = [

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.search.space import Varied, describe, merged, read_space
-from tests.experiment.tiny import TINY
+from kalmanac._search.space import Varied, describe, merged, read_space
+from tests.lab.tiny import TINY
 
 MEMORY = TINY.changed({"encoder": "vssm+kf"})
 

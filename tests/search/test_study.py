@@ -4,13 +4,13 @@ import pytest
 
 pytest.importorskip("optuna", reason="needs optuna: pip install 'kalmanac[search]'")
 
-from kalmanac.cli import main
-from kalmanac.run_reader import read_summary
-from kalmanac.search.space import read_space
-from kalmanac.search.study import Study
-from kalmanac.sweep.executor import Done
-from kalmanac.sweep.work import How, do
-from tests.experiment.tiny import TINY
+from kalmanac._cli.program import main
+from kalmanac._files.run_reader import read_summary
+from kalmanac._search.space import read_space
+from kalmanac._search.study import Study
+from kalmanac._sweep.executor import Done
+from kalmanac._sweep.work import How, do
+from tests.lab.tiny import TINY
 
 WORDS = ["learning_rate=1e-4:1e-2:log", "batch_size=2:8"]
 

@@ -1,5 +1,5 @@
-from kalmanac.experiment import make_model, training_environment
-from kalmanac.suites.best_arm import AGENTS, COSTS, paper, runs, shortened
+from kalmanac._lab.factory import make_model, training_environment
+from kalmanac._suites.best_arm import AGENTS, COSTS, paper, runs, shortened
 
 
 def test_the_paper_s_settings_are_those_of_table_1():

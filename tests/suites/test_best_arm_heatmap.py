@@ -1,5 +1,5 @@
-from kalmanac.experiment.afterwards import ExampleEpisodes, GridOfBandits
-from kalmanac.suites import SUITES
+from kalmanac._lab.post_training import ExampleEpisodes, GridOfBandits
+from kalmanac._suites.registry import SUITES
 
 
 def test_the_heat_maps_add_no_training():

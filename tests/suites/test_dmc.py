@@ -1,8 +1,8 @@
 import pytest
 
-from kalmanac.agent import AgentSettings
-from kalmanac.suites import SUITES
-from kalmanac.suites.dmc import AGENTS, TASKS, paper
+from kalmanac._sac.config import AgentSettings
+from kalmanac._suites.dmc import AGENTS, TASKS, paper
+from kalmanac._suites.registry import SUITES
 
 
 def test_the_paper_s_settings_are_those_of_table_1():

@@ -1,4 +1,4 @@
-from kalmanac.suites.dmc_actions import runs
+from kalmanac._suites.dmc_actions import runs
 
 
 def test_the_comparison_has_noise_on_actions_too():

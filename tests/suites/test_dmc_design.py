@@ -1,5 +1,5 @@
-from kalmanac.suites.dmc import runs as benchmark
-from kalmanac.suites.dmc_design import runs
+from kalmanac._suites.dmc import runs as benchmark
+from kalmanac._suites.dmc_design import runs
 
 
 def test_the_design_ablation_has_four_arms_and_the_scale_to_divide_by():

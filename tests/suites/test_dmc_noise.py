@@ -1,5 +1,5 @@
-from kalmanac.suites.dmc import runs as benchmark
-from kalmanac.suites.dmc_noise import runs
+from kalmanac._suites.dmc import runs as benchmark
+from kalmanac._suites.dmc_noise import runs
 
 SIX = {
     "finger-spin", "cheetah-run", "pendulum-swingup", "walker-run", "reacher-easy",

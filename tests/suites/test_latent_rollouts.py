@@ -1,4 +1,4 @@
-from kalmanac.suites.latent_rollouts import runs
+from kalmanac._suites.latent_rollouts import runs
 
 
 def test_two_agents_with_two_channels():

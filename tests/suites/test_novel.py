@@ -1,5 +1,5 @@
-from kalmanac.suites import SUITES, preset
-from kalmanac.suites.novel import AGENTS, STEPS
+from kalmanac._suites.novel import AGENTS, STEPS
+from kalmanac._suites.registry import SUITES, preset
 
 
 def test_runs_cover_tasks_agents_and_three_seeds():

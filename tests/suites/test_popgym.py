@@ -1,9 +1,9 @@
 import math
 
-from kalmanac.agent import AgentSettings
-from kalmanac.experiment import make_model, training_environment
-from kalmanac.suites import SUITES
-from kalmanac.suites.popgym import AGENTS, TASKS, paper
+from kalmanac._lab.factory import make_model, training_environment
+from kalmanac._sac.config import AgentSettings
+from kalmanac._suites.popgym import AGENTS, TASKS, paper
+from kalmanac._suites.registry import SUITES
 
 
 def test_the_paper_s_settings_are_those_of_table_1():

@@ -1,4 +1,4 @@
-from kalmanac.suites.popgym_ablation import runs
+from kalmanac._suites.popgym_ablation import runs
 
 
 def test_the_ablation_covers_sizes_and_layers_with_a_norm():

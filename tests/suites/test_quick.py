@@ -1,7 +1,7 @@
 import pytest
 
-from kalmanac.suites import SUITES
-from kalmanac.suites.quick import QUICK, quick, quick_evaluation
+from kalmanac._suites.quick import QUICK, quick, quick_evaluation
+from kalmanac._suites.registry import SUITES
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -1,7 +1,8 @@
 import pytest
 
-from kalmanac.experiment import AGENTS, Experiment, check_environment
-from kalmanac.suites import PRESETS, SUITES
+from kalmanac._lab.experiment import AGENTS, Experiment
+from kalmanac._lab.factory import check_environment
+from kalmanac._suites.registry import PRESETS, SUITES
 
 
 @pytest.mark.parametrize("suite", SUITES)

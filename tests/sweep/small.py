@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from kalmanac.cli.sweep import Options, sweep
-from kalmanac.experiment import Experiment
-from kalmanac.suites.tasks import default_folder
-from kalmanac.sweep.plan import Planned
-from tests.experiment.tiny import TINY
+from kalmanac._cli.sweep import Options, sweep
+from kalmanac._lab.experiment import Experiment
+from kalmanac._suites.registry import default_folder
+from kalmanac._sweep.plan import Planned
+from tests.lab.tiny import TINY
 
 FLAGS = [  # what makes a quick suite tiny
     "--preset=quick", "--seeds=1", "--no-tensorboard", "--total-steps=96", "--num-envs=4",
@@ -14,7 +14,7 @@ FLAGS = [  # what makes a quick suite tiny
     "--critic-hidden=8", "--eval-every=96", "--log-every=48", "--eval-episodes=1",
 ]  # fmt: skip
 FAILING = Experiment(
-    **{**dataclasses.asdict(TINY), "env": "tests.experiment.failing:Failing", "env_settings": {},
+    **{**dataclasses.asdict(TINY), "env": "tests.lab.failing:Failing", "env_settings": {},
        "evaluations": ("in",), "eval_every": 1000},
 )  # fmt: skip
 

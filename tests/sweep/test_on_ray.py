@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from kalmanac.run_reader import read_summary, read_timing
-from kalmanac.sweep.driving import make_executor
-from kalmanac.sweep.record import Record
-from tests.experiment.tiny import TINY
+from kalmanac._files.run_reader import read_summary, read_timing
+from kalmanac._sweep.driving import make_executor
+from kalmanac._sweep.record import Record
+from tests.lab.tiny import TINY
 from tests.sweep.small import FAILING, metrics, planned, sweep_small
 
 ray = pytest.importorskip("ray", reason="needs ray: pip install 'kalmanac[ray]'")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kalmanac.experiment.afterwards import ExampleEpisodes, GridOfBandits
-from kalmanac.run_folder import RunFolder
-from kalmanac.suites import SUITES
-from kalmanac.sweep.plan import Selection, batches, lying, make_plan, setting_of
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._lab.post_training import ExampleEpisodes, GridOfBandits
+from kalmanac._suites.registry import SUITES
+from kalmanac._sweep.plan import Selection, batches, lying, make_plan, setting_of
 
 
 def test_all_of_the_paper_is_every_run_of_every_suite_once(tmp_path):

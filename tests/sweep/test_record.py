@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from kalmanac.sweep.record import FAILED, PLAN, RECORD, Failure, Record
-from tests.experiment.tiny import TINY
+from kalmanac._sweep.record import FAILED, PLAN, RECORD, Failure, Record
+from tests.lab.tiny import TINY
 from tests.sweep.small import planned
 
 

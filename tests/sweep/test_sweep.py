@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kalmanac.cli.status import states
-from kalmanac.disk import FolderLock
-from kalmanac.run_reader import LOCK, MODELS, read_summary, read_timing
-from kalmanac.sweep.record import Record
-from tests.experiment.tiny import TINY
+from kalmanac._cli.status import states
+from kalmanac._files.lock import FolderLock
+from kalmanac._files.run_reader import LOCK, MODELS, read_summary, read_timing
+from kalmanac._sweep.record import Record
+from tests.lab.tiny import TINY
 from tests.sweep.halting import two_runs
 from tests.sweep.small import FAILING, FLAGS, metrics, planned, sweep_small
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kalmanac.cli import main
+from kalmanac._cli.program import main
 from tests.sweep.small import FLAGS
 
 pytest.importorskip("dm_control")

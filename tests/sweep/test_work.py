@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from kalmanac.disk import FolderLock
-from kalmanac.experiment import resume, resume_together, run
-from kalmanac.experiment.afterwards import ExampleEpisodes
-from kalmanac.run_reader import LOCK, checkpoint_file, checkpoint_steps, read_summary
-from kalmanac.sweep.work import ELSEWHERE, How, do
-from tests.experiment.tiny import TINY
+from kalmanac._files.lock import FolderLock
+from kalmanac._files.run_reader import LOCK, checkpoint_file, checkpoint_steps, read_summary
+from kalmanac._lab.post_training import ExampleEpisodes
+from kalmanac._lab.run import resume, resume_together, run
+from kalmanac._sweep.work import ELSEWHERE, How, do
+from tests.lab.tiny import TINY
 from tests.sweep.small import FAILING, metrics, planned
 
 ENDLESS = dataclasses.replace(TINY, total_steps=10**6, eval_every=10**6)
@@ -144,7 +144,7 @@ def test_a_run_that_somebody_else_has_finished_meanwhile_is_left_as_it_is(
         finished.append((folders[0] / "summary.json").stat().st_mtime_ns)
         return resume_together(folders, **execution)
 
-    monkeypatch.setattr("kalmanac.sweep.work.resume_together", late)
+    monkeypatch.setattr("kalmanac._sweep.work.resume_together", late)
     assert statuses(do(tuple(plan), how)) == [ELSEWHERE, "finished"]
     assert [(plan[0].folder / "summary.json").stat().st_mtime_ns] == finished
 

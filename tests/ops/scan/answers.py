@@ -5,7 +5,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from kalmanac.ops import Belief, Filtering, kalman_scan
+from kalmanac._ops.scan.inputs import Belief, Filtering
+from kalmanac._ops.scan.kalman import kalman_scan
 from tests.ops.scan import textbook
 from tests.ops.scan.cases import Case, Problem, draw
 from tests.ops.scan.targets import Target

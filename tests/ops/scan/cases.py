@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from kalmanac.ops import Belief
+from kalmanac._ops.scan.inputs import Belief
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kalmanac.ops import Belief
+from kalmanac._ops.scan.inputs import Belief
 from tests.ops.scan.cases import MILD, ORDINARY, WHOLE, Case, Problem, draw
 from tests.ops.scan.targets import Target
 

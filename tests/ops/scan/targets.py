@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from kalmanac.ops import BACKENDS, usable
+from kalmanac._ops.scan.backends import BACKENDS, usable
 from tests.ops.scan.cases import Case
 
 

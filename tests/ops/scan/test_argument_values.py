@@ -5,7 +5,9 @@ import re
 import pytest
 import torch
 
-from kalmanac.ops import Belief, kalman_scan, lengths_from_padding
+from kalmanac._ops.scan.arguments import lengths_from_padding
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan
 from tests.ops.scan.targets import every_target
 from tests.ops.scan.test_arguments import B, N, T, kalman_arguments, ones
 

@@ -5,8 +5,10 @@ import re
 import pytest
 import torch
 
-from kalmanac.ops import Belief, kalman_scan, kalman_scan_packed, linear_scan
-from kalmanac.ops.scan.arguments import carry_dtype
+from kalmanac._ops.scan.arguments import carry_dtype
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan, kalman_scan_packed
+from kalmanac._ops.scan.linear import linear_scan
 
 B, T, N = 2, 4, 3
 

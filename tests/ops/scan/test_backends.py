@@ -5,7 +5,9 @@ import threading
 import pytest
 import torch
 
-from kalmanac.ops import BACKENDS, kalman_scan, linear_scan, usable, use_backend
+from kalmanac._ops.scan.backends import BACKENDS, usable, use_backend
+from kalmanac._ops.scan.kalman import kalman_scan
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan.targets import every_target
 
 

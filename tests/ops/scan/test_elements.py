@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac.ops import Belief
-from kalmanac.ops.scan import parallel as elements
-from kalmanac.ops.scan.parallel import Affine, Filter
+from kalmanac._ops.scan import parallel as elements
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.parallel import Affine, Filter
 
 KINDS = {
     "affine": (Affine, elements.combine_affine, elements.identity_affine),

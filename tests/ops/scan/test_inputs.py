@@ -2,7 +2,7 @@
 
 import torch
 
-from kalmanac.ops.scan.inputs import LinearInputs, neutral_linear, valid_steps
+from kalmanac._ops.scan.inputs import LinearInputs, neutral_linear, valid_steps
 
 
 def test_valid_steps_are_those_before_the_length():

@@ -7,8 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kalmanac.ops import Belief, has_kalman_layer, kalman_layer, kalman_scan_packed, use_backend
-from kalmanac.ops.scan.cpu import layer as pieces
+from kalmanac._ops.scan.backends import use_backend
+from kalmanac._ops.scan.cpu import layer as pieces
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan_packed
+from kalmanac._ops.scan.layer import has_kalman_layer, kalman_layer
 from tests.ops.scan import budgets
 from tests.ops.scan.cases import ORDINARY
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kalmanac.ops import linear_scan
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import weight
 from tests.ops.scan.linear_cases import draw_linear, solve_linear, to_device, with_gradients

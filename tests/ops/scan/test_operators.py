@@ -7,7 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from kalmanac.ops import kalman_scan, kalman_scan_packed, linear_scan
+from kalmanac._ops.scan.kalman import kalman_scan, kalman_scan_packed
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import by_name, run_backward, weight
 from tests.ops.scan.cases import MILD, Case, draw

@@ -8,8 +8,9 @@ from itertools import accumulate
 import pytest
 import torch
 
-from kalmanac.ops import BACKENDS, linear_scan
-from kalmanac.ops.scan import parallel
+from kalmanac._ops.scan import parallel
+from kalmanac._ops.scan.backends import BACKENDS
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import run, run_backward
 from tests.ops.scan.cases import WHOLE, Case, draw, forms

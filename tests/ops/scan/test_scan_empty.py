@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from kalmanac.ops import Belief, kalman_scan, linear_scan
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan.answers import by_name
 from tests.ops.scan.targets import every_target
 

@@ -6,7 +6,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 
-from kalmanac.ops import Belief, kalman_scan, lengths_from_padding, linear_scan
+from kalmanac._ops.scan.arguments import lengths_from_padding
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import run, run_backward
 from tests.ops.scan.budgets import assert_same

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from kalmanac.ops import kalman_scan
+from kalmanac._ops.scan.kalman import kalman_scan
 
 SMALLEST = 1e-45  # float32's, a denormal
 DECAYS = (-1.5, 0.0, 0.99, 1.5, 3.0)

@@ -6,7 +6,9 @@ from functools import cache
 import pytest
 import torch
 
-from kalmanac.ops import Belief, kalman_scan, linear_scan
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import REFERENCE, run, run_backward, true_gradients
 from tests.ops.scan.cases import (

@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from kalmanac.ops import Belief, linear_scan
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan.answers import run
 from tests.ops.scan.budgets import assert_same
 from tests.ops.scan.drawn_cases import CASES, between, has_rows, on, row

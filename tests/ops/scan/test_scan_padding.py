@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from kalmanac.ops import Belief, linear_scan
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import run, run_backward, weight
 from tests.ops.scan.cases import WHOLE, Case, draw, forms

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kalmanac.ops import kalman_scan, kalman_scan_packed
+from kalmanac._ops.scan.kalman import kalman_scan, kalman_scan_packed
 from tests.ops.scan import budgets
 from tests.ops.scan.cases import ORDINARY
 from tests.ops.scan.targets import every_target

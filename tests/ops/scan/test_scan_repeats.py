@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kalmanac.ops import kalman_scan, linear_scan
+from kalmanac._ops.scan.kalman import kalman_scan
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan.answers import run_backward
 from tests.ops.scan.cases import WHOLE, Case, draw
 from tests.ops.scan.linear_cases import draw_linear, to_device, with_gradients

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from kalmanac.ops import Belief, kalman_scan, kalman_scan_packed, linear_scan
+from kalmanac._ops.scan.inputs import Belief
+from kalmanac._ops.scan.kalman import kalman_scan, kalman_scan_packed
+from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import by_name, run_backward, weight
 from tests.ops.scan.cases import MILD, ORDINARY, Case, draw

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from kalmanac.ops import kalman_scan
+from kalmanac._ops.scan.kalman import kalman_scan
 from tests.ops.scan import budgets, textbook
 from tests.ops.scan.answers import run, textbook_answer
 from tests.ops.scan.cases import LONG_MEMORY, ORDINARY, WHOLE, Case, draw, grid, long_memory

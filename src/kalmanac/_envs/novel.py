@@ -1,0 +1,68 @@
+"""NoVel: three classic control tasks whose velocities are hidden, as in RL Baselines3 Zoo.
+
+Positions and angles are shown, speeds have to be told from how they change. Physics, rewards and
+time limits are Gymnasium's.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers import TimeLimit
+
+from kalmanac._envs.checkpointable import check_state
+from kalmanac._envs.sensors import HiddenNumbers
+from kalmanac._envs.wrappers import ObservationAsPrivileged
+
+
+class Task(NamedTuple):
+    """A task of Gymnasium."""
+
+    id: str
+    velocities: tuple[int, ...]  # their places in the observation
+    horizon: int  # steps of the longest episode
+
+
+TASKS = {
+    "CartPole": Task("CartPole-v1", (1, 3), 500),
+    "Pendulum": Task("Pendulum-v1", (2,), 200),
+    "MountainCarContinuous": Task("MountainCarContinuous-v0", (1,), 999),
+}
+
+
+class ClassicControl(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """This wrapper lets a classic control task without its time limit be resumed."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def get_checkpoint_state(self) -> dict[str, Any]:
+        """Return all that the future depends on: the mechanical state and the generator."""
+        inside: Any = self.unwrapped
+        return {
+            "state": None if inside.state is None else np.array(inside.state),
+            "fallen": getattr(inside, "steps_beyond_terminated", None),  # CartPole alone
+            "generator": inside.np_random.bit_generator.state,
+        }
+
+    def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        check_state(state, self.get_checkpoint_state())
+        inside: Any = self.unwrapped
+        inside.state = np.array(state["state"])
+        if hasattr(inside, "steps_beyond_terminated"):
+            inside.steps_beyond_terminated = state["fallen"]
+        inside.np_random.bit_generator.state = state["generator"]
+
+
+def novel(task: str = "Pendulum", *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """Make one of TASKS, whose `info["privileged"]` tells positions and velocities."""
+    if task not in TASKS:
+        raise ValueError(f"task: got {task!r}, expected one of {', '.join(TASKS)}")
+    known = TASKS[task]
+    physics = ClassicControl(gymnasium.make(known.id, render_mode=render_mode).unwrapped)
+    whole = ObservationAsPrivileged(TimeLimit(physics, known.horizon))
+    return HiddenNumbers(whole, known.velocities)

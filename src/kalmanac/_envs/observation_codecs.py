@@ -1,0 +1,274 @@
+"""From observations of an environment's space to the vector and the images of an `Observation`.
+
+A space is a tree of Tuple and Dict with leaves of other kinds. A leaf becomes features, one-hot
+where it counts choices, or stays an image.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from kalmanac._envs.action_codecs import ActionCodec
+from kalmanac._observation import Observation
+
+Space = gymnasium.Space[Any]
+Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+Path = tuple[str | int, ...]  # keys and places from the root to a leaf
+SMALLEST_IMAGE = 8  # pixels a side: a smaller uint8 array is a table of numbers
+
+
+class Part(ABC):
+    """One leaf of an observation space."""
+
+    scaled = False  # True: measured numbers, which a normaliser may shift and scale
+
+    def __init__(self, path: Path, shape: tuple[int, ...], width: int) -> None:
+        self.path, self.shape, self.width = path, shape, width
+        self.name = "observation" + "".join(f"[{key!r}]" for key in path)
+
+    def rows(self, batch: Any) -> NDArray[Any]:
+        """This leaf of a batch, (n, *shape).
+
+        A batch is what a vector environment gives, or a list of observations; `final_obs` comes
+        as an array of those.
+        """
+        if not self.path:
+            return self._checked(self._stacked(batch))
+        if isinstance(batch, list) or (isinstance(batch, np.ndarray) and batch.dtype == object):
+            return self._checked(self._stacked([self._found(row) for row in batch]))
+        return self._checked(self._stacked(self._found(batch)))
+
+    @abstractmethod
+    def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows (n, *shape) as (n, width): float32 features, or the uint8 pixels of an image."""
+
+    def is_single(self, observation: Any) -> bool:
+        """Whether this is one observation, and not a batch of them."""
+        shape = np.shape(self._found(observation))
+        if shape == self.shape:
+            return True
+        if shape[1:] == self.shape and len(shape) == len(self.shape) + 1 and shape[0]:
+            return False
+        raise ValueError(
+            f"{self.name}: got shape {shape}, expected {self.shape} or {('n', *self.shape)}"
+        )
+
+    def _found(self, observation: Any) -> Any:
+        for key in self.path:
+            try:
+                observation = observation[key]
+            except (KeyError, IndexError, TypeError):
+                came = type(observation).__name__
+                raise ValueError(f"{self.name}: got {came} without {key!r}, expected it") from None
+        return observation
+
+    def _stacked(self, batch: Any) -> NDArray[Any]:
+        if isinstance(batch, np.ndarray) and batch.dtype != object:
+            return batch
+        if isinstance(batch, Mapping) or not isinstance(batch, np.ndarray | Sequence):
+            raise TypeError(
+                f"{self.name}: got {type(batch).__name__}, expected an array or a sequence"
+            )
+        missing = sum(row is None for row in batch)
+        if missing:
+            raise ValueError(
+                f"{self.name}: got {missing} × None, expected an observation in every row"
+            )
+        return np.asarray(list(batch))
+
+    def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
+        if len(rows) and rows.shape[1:] != self.shape:
+            expected = ("n", *self.shape)
+            raise ValueError(f"{self.name}: got shape {rows.shape}, expected {expected}")
+        return rows
+
+
+class Numbers(Part):
+    """A Box or a MultiBinary of any shape, flattened."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], *, scaled: bool) -> None:
+        super().__init__(path, shape, int(np.prod(shape)))
+        self.scaled = scaled
+
+    def encode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """See `Part`."""
+        return rows.reshape(len(rows), self.width).astype(np.float32)
+
+
+class Choices(Part):
+    """A Discrete or MultiDiscrete space, one-hot for each of its numbers."""
+
+    def __init__(self, path: Path, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
+        shape = () if isinstance(space, spaces.Discrete) else space.nvec.shape
+        counts = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        self._counts, self._start = counts.astype(np.int64), np.ravel(space.start).astype(np.int64)
+        self._first = self._counts.cumsum() - self._counts
+        super().__init__(path, tuple(int(n) for n in shape), int(self._counts.sum()))
+
+    def encode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """See `Part`."""
+        if len(rows) and not np.issubdtype(rows.dtype, np.integer):
+            expected = f"integers of shape {('n', *self.shape)}"
+            raise ValueError(
+                f"{self.name}: got {rows.dtype} of shape {rows.shape}, expected {expected}"
+            )
+        index = rows.reshape(len(rows), len(self._counts)).astype(np.int64) - self._start
+        outside = ((index < 0) | (index >= self._counts)).any(0)
+        if outside.any():
+            at = int(outside.argmax())
+            low, values = int(self._start[at]), index[:, at] + self._start[at]
+            raise ValueError(
+                f"{self.name}: got {values.min()} to {values.max()}, "
+                f"expected {low} to {low + int(self._counts[at]) - 1}"
+            )
+        features = np.zeros((len(rows), self.width), np.float32)
+        features[np.arange(len(rows))[:, None], self._first + index] = 1.0
+        return features
+
+
+class Image(Part):
+    """A uint8 Box of 0 … 255 with two or three axes; channels may come first or last."""
+
+    def __init__(self, path: Path, space: spaces.Box) -> None:
+        channels, height, width = (1, *space.shape) if len(space.shape) == 2 else space.shape
+        self._last = len(space.shape) == 3 and width <= channels
+        if self._last:
+            channels, height, width = width, channels, height
+        self.channels_first = (channels, height, width)
+        super().__init__(path, space.shape, int(np.prod(space.shape)))
+
+    def encode(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
+        """The pixels (n, C · H · W), channel by channel."""
+        if len(rows) and rows.dtype != np.uint8:
+            raise ValueError(f"{self.name}: got {rows.dtype}, expected uint8")
+        if self._last and len(rows):
+            rows = np.moveaxis(rows, -1, 1)
+        return rows.reshape(len(rows), self.width).astype(np.uint8)
+
+
+def is_image(space: Space) -> bool:
+    """A uint8 Box of 0 … 255 with sides of at least 8 pixels; the shortest axis is the channels'.
+
+    With three axes the channels are the first or the last, whichever is shorter.
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return False
+    sides = list(space.shape)
+    if len(sides) == 3:
+        sides.pop(2 if sides[2] <= sides[0] else 0)
+    elif len(sides) != 2:
+        return False
+    full = bool((space.low == 0).all() and (space.high == 255).all())
+    return full and min(sides) >= SMALLEST_IMAGE
+
+
+def parts(space: Space, path: Path = ()) -> list[Part]:
+    """The leaves of `space` in order; kinds that cannot be read are refused by name."""
+    if isinstance(space, spaces.Box):
+        return [Image(path, space) if is_image(space) else Numbers(path, space.shape, scaled=True)]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return [Choices(path, space)]
+    if isinstance(space, spaces.MultiBinary):
+        return [Numbers(path, space.shape, scaled=False)]
+    if isinstance(space, spaces.Dict):
+        return [part for key, inner in space.items() for part in parts(inner, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [part for i, inner in enumerate(space) for part in parts(inner, (*path, i))]
+    where = "".join(f"[{key!r}]" for key in path)
+    raise TypeError(
+        f"observation space: got {space}{where and f' at {where}'}, expected Box, Discrete, "
+        "MultiDiscrete, MultiBinary, or a Tuple or Dict of them"
+    )
+
+
+class ObservationCodec:
+    """Turns a batch of observations into the vector and the images of an `Observation`.
+
+    The features of all parts stand side by side in the order of the space: numbers as they are,
+    one-hot codes for choices. Images stay uint8, apart from the features.
+
+    A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: `action_mask`
+    reads it, and it is no feature.
+    """
+
+    def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
+        found = parts(space)
+        self._mask: Part | None = None
+        if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
+            for part in found:
+                if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
+                    self._mask = part
+        self._parts = [part for part in found if part is not self._mask]
+        self._features = [part for part in self._parts if not isinstance(part, Image)]
+        self._images = [part for part in self._parts if isinstance(part, Image)]
+        if not any(part.width for part in self._parts):
+            raise ValueError(f"observation space: got {space}, expected at least one part to see")
+        self.size = sum(part.width for part in self._features)  # O
+        self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
+        # (O,) bool: numbers that a normaliser may scale; the others are codes
+        self.scaled = np.repeat(
+            np.array([part.scaled for part in self._features], np.bool_),
+            [part.width for part in self._features],
+        )
+
+    @property
+    def has_action_mask(self) -> bool:
+        """Whether an action mask comes inside the observation."""
+        return self._mask is not None
+
+    def encode(self, batch: Any) -> Observation[NDArray[Any]]:
+        """The vector (n, O) and the images (n, P) of a batch.
+
+        The batch is what a vector environment gives, or a list of observations.
+        """
+        features = [part.encode(part.rows(batch)) for part in self._features]
+        images = [part.encode(part.rows(batch)) for part in self._images]
+        if not features:
+            features = [np.zeros((len(images[0]), 0), np.float32)]
+        vector = features[0] if len(features) == 1 else np.concatenate(features, axis=1)
+        return Observation(vector, np.concatenate(images, axis=1) if images else None)
+
+    def action_mask(self, batch: Any) -> NDArray[Any] | None:
+        """The masks inside the observations, (n, …); None if there are none."""
+        return None if self._mask is None else self._mask.rows(batch)
+
+    def as_batch(self, observation: Any) -> tuple[Any, bool]:
+        """A batch, and whether a single observation was given instead."""
+        first = self._parts[0]
+        if not first.path:
+            observation = np.asarray(observation)
+        elif isinstance(observation, list):
+            return observation, False
+        single = first.is_single(observation)
+        return ([observation] if single else observation), single
+
+
+def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
+    """The codec for observations of one environment's `space`."""
+    return ObservationCodec(space, actions)
+
+
+def privileged_space(env: Environment) -> spaces.Box | None:
+    """The space of `info["privileged"]`, an environment's true state; None if it tells none.
+
+    An environment declares it as an attribute `privileged_space`; wrappers and copies in a
+    `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.
+    """
+    layer: Any = env
+    while layer is not None:
+        space = getattr(layer, "privileged_space", None)
+        if space is not None:
+            if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+                raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")
+            return space
+        if isinstance(layer, gymnasium.Wrapper | VectorWrapper):
+            layer = layer.env
+        else:
+            layer = layer.envs[0] if isinstance(layer, SyncVectorEnv) else None
+    return None

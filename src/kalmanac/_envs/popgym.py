@@ -1,0 +1,209 @@
+"""Twelve tasks of POPGym (paper, section 5.4) through a thin adapter.
+
+Tasks and rewards are those of popgym 1.0.6, whose numbers the paper reports. The adapter one-hot
+encodes what is discrete, counts the actions of a grid through, brings continuous ones to [−1, 1]
+and tells the hidden state.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from kalmanac._envs.checkpointable import check_names, generator
+from kalmanac._envs.extras import load
+
+Floats = NDArray[np.float32]
+
+# task → steps of its longest episode
+HORIZONS = {
+    "AutoencodeEasy": 103,
+    "CountRecallEasy": 51,
+    "HigherLowerEasy": 51,
+    "MineSweeperEasy": 15,
+    "MultiarmedBanditEasy": 200,
+    "MultiarmedBanditHard": 600,
+    "NoisyPositionOnlyCartPoleHard": 200,
+    "NoisyPositionOnlyPendulumHard": 200,
+    "RepeatFirstEasy": 51,
+    "RepeatFirstMedium": 415,
+    "RepeatPreviousEasy": 51,
+    "RepeatPreviousMedium": 103,
+}
+NOISE = {"NoisyPositionOnlyCartPoleHard": 0.3, "NoisyPositionOnlyPendulumHard": 0.3}
+
+
+class POPGym(gymnasium.Env[Floats, Any]):
+    """This environment is one task by popgym's name for it, such as "RepeatPreviousEasy".
+
+    Discrete and multi-discrete observations are one-hot, one group after another; a multi-discrete
+    action is one number, counted row by row; rewards are float32. With `truth`,
+    `info["privileged"]` is popgym's own `get_state()`, encoded in the same way; leaving it out
+    saves its time.
+    """
+
+    # A task's number of steps is part of it: popgym calls the end of some of them truncation.
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": [], "bootstrap_truncated": False
+    }  # fmt: skip
+
+    def __init__(self, task: str = "RepeatPreviousEasy", truth: bool = True) -> None:
+        tasks = load("popgym", "popgym.envs")
+        kind = getattr(tasks, task, None)
+        if not isinstance(kind, type) or not issubclass(kind, gymnasium.Env):
+            raise ValueError(
+                f"task: got {task!r}, expected a task of popgym such as 'RepeatPreviousEasy'"
+            )
+        self._task: Any = getattr(tasks, task)()
+        self.observation_space, self._row = one_hot(self._task.observation_space)
+        self.privileged_space: spaces.Box | None = None
+        if truth:
+            self.privileged_space, self._state_row = one_hot(self._task.state_space)
+        self.action_space, self.own_action = _actions(self._task.action_space)
+        self._running = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Begin a new episode."""
+        super().reset(seed=seed)
+        observation, _ = self._task.reset(seed=seed)
+        self._running = True
+        return self._row(observation), self._info()
+
+    def step(self, action: Any) -> tuple[Floats, np.float32, bool, bool, dict[str, Any]]:
+        """Take one action."""
+        if not self._running:
+            raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
+        if self.own_action is not None:
+            action = self.own_action(action)
+        # What popgym tells in an info of its own is no business of the agent.
+        observation, reward, terminated, truncated, _ = self._task.step(action)
+        self._running = not (terminated or truncated)
+        info = self._info()
+        return self._row(observation), np.float32(reward), terminated, truncated, info
+
+    def get_checkpoint_state(self) -> dict[str, Any]:
+        """Return all that the future depends on, as plain data and arrays."""
+        random = self._task.np_random.bit_generator.state  # asked first: it may only now be made
+        return {"task": _changing(self._task), "running": self._running, "generator": random}
+
+    def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        self.reset()  # what an episode works with is there from its beginning
+        now = self.get_checkpoint_state()
+        check_names(state, now)
+        check_names(state["task"], now["task"], "state['task']")
+        for name, value in state["task"].items():
+            _restore(self._task, name, value)
+        self._running = bool(state["running"])
+        self._task.np_random = generator(state["generator"])
+
+    def _info(self) -> dict[str, Any]:
+        if self.privileged_space is None:
+            return {}
+        return {"privileged": self._state_row(self._task.get_state())}
+
+
+def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callable[[Any], Floats]]:
+    """Return a flat Box for the values of `space`, and a function from a value to a new row.
+
+    Groups stand in the order of the space: a discrete number is one-hot, the numbers of a Box stay
+    as they are.
+    """
+    leaves = space.spaces if isinstance(space, spaces.Tuple) else (space,)
+    low, high, end = [], [], 0
+    places: list[slice | NDArray[np.int64]] = []  # of a Box its slice, else the groups' beginnings
+    for leaf in leaves:
+        if isinstance(leaf, spaces.Box):
+            low.append(leaf.low.ravel())
+            high.append(leaf.high.ravel())
+            places.append(slice(end, end + low[-1].size))
+        else:
+            counts = _counts(leaf)
+            low.append(np.zeros(sum(counts)))
+            high.append(np.ones(sum(counts)))
+            places.append(end + np.cumsum([0, *counts[:-1]]).reshape(leaf.shape))
+        end += low[-1].size
+    largest = np.finfo(np.float32).max  # finite, because Gymnasium's checker asks for it
+    least, most = (np.concatenate(side).clip(-largest, largest) for side in (low, high))
+    box = spaces.Box(least.astype(np.float32), most.astype(np.float32), dtype=np.float32)
+
+    def choice(value: int) -> Floats:
+        row = np.zeros(end, np.float32)
+        row[value] = 1.0
+        return row
+
+    def numbers(value: NDArray[Any]) -> Floats:
+        return np.array(value, np.float32).reshape(end)
+
+    def groups(values: Any) -> Floats:
+        row = np.zeros(end, np.float32)
+        for place, value in zip(places, values, strict=True):
+            if isinstance(place, slice):
+                row[place] = value.ravel()
+            else:
+                row[place + value] = 1.0
+        return row
+
+    if isinstance(space, spaces.Tuple):
+        return box, groups
+    if isinstance(space, spaces.Discrete):
+        return box, choice
+    return box, numbers if isinstance(space, spaces.Box) else lambda value: groups((value,))
+
+
+def _counts(leaf: gymnasium.Space[Any]) -> list[int]:
+    """Count the values that each number of a discrete space can have."""
+    if isinstance(leaf, spaces.Discrete) and leaf.start == 0:
+        return [int(leaf.n)]
+    if isinstance(leaf, spaces.MultiDiscrete) and not leaf.start.any():
+        return [int(n) for n in leaf.nvec.ravel()]
+    raise TypeError(f"space: got {leaf}, expected Box, Discrete or MultiDiscrete from 0 on")
+
+
+def _actions(
+    space: gymnasium.Space[Any],
+) -> tuple[gymnasium.Space[Any], Callable[[Any], Any] | None]:
+    """Return the adapter's action space, and what turns its actions into the task's, if need be."""
+    if isinstance(space, spaces.MultiDiscrete):
+        grid = tuple(int(n) for n in space.nvec)
+        return spaces.Discrete(int(np.prod(grid))), lambda action: np.unravel_index(action, grid)
+    if isinstance(space, spaces.Box):  # all of popgym's are symmetric
+        return spaces.Box(-1.0, 1.0, space.shape, np.float32), lambda action: space.high * action
+    return space, None
+
+
+def _changing(task: Any) -> dict[str, Any]:
+    """Collect a task's numbers, arrays and decks; the rest stays as it was constructed."""
+    found: dict[str, Any] = {}
+    for name, value in vars(task).items():
+        if hasattr(value, "hands"):
+            hands = {player: list(cards) for player, cards in value.hands.items()}
+            found[name] = {"cards": value.idx.copy(), "left": value.deck_len, "hands": hands}
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            found[name] = value.copy()
+        elif isinstance(value, np.generic):
+            found[name] = value.item()
+        elif isinstance(value, bool | int | float) or value is None:
+            found[name] = value.value if isinstance(value, Enum) else value
+    return found
+
+
+def _restore(task: Any, name: str, value: Any) -> None:
+    """Give an attribute its value back, in the type that it has now."""
+    now = getattr(task, name)
+    if hasattr(now, "hands"):
+        now.idx, now.deck_len = np.array(value["cards"], now.idx.dtype), int(value["left"])
+        for player, cards in value["hands"].items():
+            now.hands[player][:] = map(int, cards)
+    elif isinstance(now, np.ndarray):
+        now[...] = value  # in place: others may hold it too
+    elif isinstance(now, np.generic | Enum):
+        setattr(task, name, type(now)(value))
+    else:
+        setattr(task, name, value)

@@ -1,0 +1,383 @@
+"""Sensors that are noisy, fail, lag and hide: what stands between an environment and an agent.
+
+`Corruption` says as plain data what is corrupted, and `corrupted` puts the wrappers around an
+environment. From the environment outwards, an action is repeated (`frame_repeat`) after noise has
+been added to it once (`action_noise`); a reading takes up noise in the sensor (`noise`), is late
+(`delay`), and then may fail to arrive at all (`dropout`).
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.observation_codecs import privileged_space
+from kalmanac._envs.wrappers import Corrupting, ObservationAsPrivileged, float_box
+from kalmanac._settings import CorruptionSettings
+
+Env = gymnasium.Env[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corruption(CorruptionSettings):
+    """This says how readings and actions are corrupted; by default, nothing is.
+
+    Examples:
+        >>> from kalmanac import Corruption, make_env
+        >>> bad = Corruption(noise=0.5, dropout=0.2)
+        >>> print(bad)
+        noise 0.5, dropout 0.2
+        >>> observation, info = make_env("track", corruption=bad).reset(seed=0)
+        >>> info["observed"]
+        True
+    """
+
+    def check(self) -> None:
+        """Raise ValueError where bursts are too short for a share of readings that is missing."""
+        super().check()
+        burst_length("dropout_burst", self.dropout_burst, self.dropout)
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is corrupted."""
+        return bool(self.frame_repeat > 1 or self.action_noise or self.of_readings)
+
+    @property
+    def of_readings(self) -> bool:
+        """Tell whether observations are corrupted."""
+        return bool(self.noise or self.delay or self.dropout)
+
+    def __str__(self) -> str:
+        """Say what differs from the defaults, such as "noise 0.3, delay 2"."""
+        return ", ".join(
+            f"{entry.name.replace('_', ' ')} {getattr(self, entry.name)}"
+            for entry in fields(self)
+            if getattr(self, entry.name) != entry.default
+        )
+
+
+def corrupted(env: gymnasium.Env[Any, Any], how: Corruption) -> gymnasium.Env[Any, Any]:
+    """Put the wrappers that `how` asks for around `env`.
+
+    An environment that tells no true state of its own tells the observation as it was before it was
+    corrupted, where that is one row of floats.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import Corruption, corrupted
+        >>> env = corrupted(gymnasium.make("Pendulum-v1"), Corruption(noise=0.5))
+        >>> observation, info = env.reset(seed=0)
+        >>> info["privileged"].shape  # the observation without its noise
+        (3,)
+    """
+    if how.frame_repeat > 1:
+        env = FrameRepeat(env, how.frame_repeat)
+    if how.action_noise:
+        env = ActionNoise(env, how.action_noise)
+    if how.of_readings and privileged_space(env) is None and _is_a_row(env):
+        env = ObservationAsPrivileged(env)
+    if how.noise:
+        env = ObservationNoise(env, how.noise)
+    if how.delay:
+        env = ObservationDelay(env, how.delay)
+    if how.dropout:
+        env = ObservationDropout(env, how.dropout, how.dropout_burst, how.dropout_told)
+    return env
+
+
+def _is_a_row(env: gymnasium.Env[Any, Any]) -> bool:
+    try:
+        return len(float_box(env.observation_space, "observation").shape) == 1
+    except TypeError:
+        return False
+
+
+class ObservationNoise(Corrupting):
+    """Adds N(0, σ²) to every number of every observation, the first one too (paper, section 5.3).
+
+    The observation's bounds fall, since noise knows none.
+
+    Examples:
+        >>> from kalmanac import ObservationNoise, Track
+        >>> clean, _ = Track().reset(seed=0)
+        >>> noisy, _ = ObservationNoise(Track(), std=0.5).reset(seed=0)
+        >>> bool(clean == noisy)
+        False
+    """
+
+    def __init__(self, env: Env, std: float) -> None:
+        super().__init__(env, std=std)
+        self.std = deviation("std", std)
+        space = float_box(env.observation_space, "observation")
+        largest = float(np.finfo(np.float32).max)
+        self.observation_space = spaces.Box(-largest, largest, space.shape, space.dtype.type)
+
+    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+        """Return o + σ·ε."""
+        noise = self.stream.standard_normal(observation.shape, np.float32)
+        return (observation + self.std * noise).astype(observation.dtype, copy=False)
+
+
+class ActionNoise(Corrupting):
+    """Adds N(0, σ²) to every number of an action and clips the sum (paper, appendix H).
+
+    σ is in units of half the action's range, so that it means the same for every environment: the
+    agent's own actions are in [−1, 1]. The environment receives the noisy action; whoever stores
+    the agent's own does not learn of the noise.
+
+    Examples:
+        >>> from kalmanac import ActionNoise, Track
+        >>> env = ActionNoise(Track(), std=0.1)
+        >>> observation, info = env.reset(seed=0)
+        >>> _, reward, *_ = env.step(info["privileged"])
+        >>> reward < 0  # the environment received another action
+        True
+    """
+
+    def __init__(self, env: Env, std: float) -> None:
+        super().__init__(env, std=std)
+        self.std = deviation("std", std)
+        space = float_box(env.action_space, "action")
+        if not space.is_bounded():
+            raise ValueError(f"action space: got {space}, expected finite bounds")
+        self._low, self._high = space.low, space.high
+        self._scale = (self.std * (space.high - space.low) / 2).astype(space.dtype)
+
+    def act(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Return clip(a + σ·ε)."""
+        noise = self.stream.standard_normal(self._scale.shape, np.float32)
+        return np.clip(action + self._scale * noise, self._low, self._high)
+
+
+class ObservationDropout(Corrupting):
+    """A reading goes missing with probability p: zeros stand in its place, never NaN.
+
+    `info["observed"]` says whether the reading is there, at every reset and step; an environment
+    without this key counts as observed. With `told=False` the same readings are missing, and
+    `info["observed"]` is True all the same.
+
+    Without `burst`, readings go missing independently. With it they do so for `burst` steps on
+    average, in a chain of two states with P(missing → missing) = 1 − 1/burst and
+    P(there → missing) = p / (burst · (1 − p)), so that the share of missing readings stays p. The
+    first reading of an episode is as likely to be missing as any other.
+
+    Examples:
+        >>> from kalmanac import ObservationDropout, Track
+        >>> env = ObservationDropout(Track(), probability=0.5)
+        >>> reading, info = env.reset(seed=0)
+        >>> reading, info["observed"]
+        (array([0.], dtype=float32), False)
+        >>> told = [env.step([0.0])[4]["observed"] for _ in range(5)]
+        >>> all(told), any(told)
+        (False, True)
+    """
+
+    def __init__(
+        self, env: Env, probability: float, burst: float | None = None, told: bool = True
+    ) -> None:
+        super().__init__(env, probability=probability, burst=burst, told=told)
+        self.probability = share("probability", probability)
+        self.burst = burst_length("burst", burst, self.probability)
+        self.told = told
+        self._after_there = self._after_missing = self.probability
+        if self.burst is not None:
+            self._after_missing = 1 - 1 / self.burst
+            chance = self.probability / (self.burst * (1 - self.probability))
+            self._after_there = min(1.0, chance)
+        space = env.observation_space
+        if not isinstance(space, spaces.Box):
+            raise TypeError(f"observation space: got {space}, expected a Box")
+        low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
+        self.observation_space = spaces.Box(low, high, space.shape, space.dtype.type)
+        self._missing = False
+
+    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+        """Return the reading, or zeros."""
+        likely = self._after_missing if self._missing else self._after_there
+        self._missing = bool(self.stream.random() < (self.probability if first else likely))
+        there = bool(info.get("observed", True))
+        info["observed"] = there and not (self._missing and self.told)
+        return np.zeros_like(observation) if self._missing else observation
+
+    def memory(self) -> dict[str, Any]:
+        """Tell whether the last reading was missing."""
+        return {"missing": self._missing}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Go on after a reading that was missing, or was not."""
+        self._missing = bool(memory["missing"])
+
+
+class ObservationDelay(Corrupting):
+    """Readings arrive `steps` steps late; until the second one does, the first one is repeated.
+
+    `info["observed"]` of a reading arrives with it.
+
+    Examples:
+        >>> from kalmanac import ObservationDelay, Track
+        >>> env = ObservationDelay(Track(), steps=2)
+        >>> first, _ = env.reset(seed=0)
+        >>> [bool(env.step([0.0])[0] == first) for _ in range(3)]
+        [True, True, False]
+    """
+
+    def __init__(self, env: Env, steps: int) -> None:
+        super().__init__(env, steps=steps)
+        self.steps = count("steps", steps, 0)
+        self._pending: list[tuple[Any, bool]] = []  # the oldest first
+
+    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+        """Return the reading of `steps` steps ago."""
+        # copied: an environment may go on in the array that it has handed out
+        now = (copy.deepcopy(observation), bool(info.get("observed", True)))
+        self._pending = [now] * (self.steps + 1) if first else [*self._pending[1:], now]
+        arrived, there = self._pending[0]
+        if "observed" in info:
+            info["observed"] = there
+        return with_mask_of(observation, copy.deepcopy(arrived))
+
+    def memory(self) -> dict[str, Any]:
+        """Tell the readings that have not arrived yet."""
+        return {
+            "readings": [reading for reading, _ in self._pending],
+            "observed": [there for _, there in self._pending],
+        }
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Go on with the readings that had not arrived."""
+        space = self.env.observation_space
+        readings = [
+            np.array(reading, space.dtype) if isinstance(space, spaces.Box) else reading
+            for reading in memory["readings"]
+        ]
+        self._pending = list(zip(readings, map(bool, memory["observed"]), strict=True))
+
+
+class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Repeats every action `times` times, or until the episode ends or forbids it; rewards add up.
+
+    Only the last of the observations in between is seen.
+
+    Examples:
+        >>> from kalmanac import FrameRepeat, Track
+        >>> env = FrameRepeat(Track(horizon=8), times=4)
+        >>> observation, info = env.reset(seed=0)
+        >>> [env.step([0.0])[3] for _ in range(2)]  # truncated after two actions, eight steps
+        [False, True]
+    """
+
+    def __init__(self, env: Env, times: int) -> None:
+        RecordConstructorArgs.__init__(self, times=times)
+        super().__init__(env)
+        self.times = count("times", times, 1)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take up to `times` steps."""
+        total = 0.0
+        for _ in range(self.times):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated or not self._allows(action, observation, info):
+                break
+        return observation, total, terminated, truncated, info
+
+    def _allows(self, action: Any, observation: Any, info: Mapping[str, Any]) -> bool:
+        """Ask the environment's mask, where there is one, whether the action may be taken again."""
+        inside = observation if isinstance(observation, Mapping) else {}
+        mask = info.get("action_mask", inside.get("action_mask"))
+        space = self.env.action_space
+        if mask is None or not isinstance(space, spaces.Discrete):
+            return True
+        return bool(np.ravel(mask)[int(action) - int(space.start)])
+
+    def get_checkpoint_state(self) -> Any:
+        """Return the state of the environment: nothing is remembered here."""
+        return environment_state(self.env)
+
+    def set_checkpoint_state(self, state: Any) -> None:
+        """Go on exactly where `get_checkpoint_state` was called."""
+        restore_environment(self.env, state)
+
+
+class HiddenNumbers(Corrupting):
+    """Leaves the numbers at the places `hidden` out of every observation, the first one too.
+
+    They are dropped, not set to zero: the observation is that much shorter. Places count from 0;
+    the observation is a vector, a Box of one axis. `info["privileged"]`, rewards and ends are left
+    alone.
+
+    Examples:
+        >>> import gymnasium
+        >>> from kalmanac import HiddenNumbers
+        >>> env = HiddenNumbers(gymnasium.make("CartPole-v1"), (1, 3))  # without its velocities
+        >>> env.reset(seed=0)[0].shape
+        (2,)
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], hidden: Sequence[int]) -> None:
+        hidden = tuple(hidden)
+        super().__init__(env, hidden=hidden)
+        space = env.observation_space
+        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+            raise TypeError(f"observation space: got {space}, expected a Box of one axis")
+        places = range(space.shape[0])
+        known = all(type(place) is not bool and place in places for place in hidden)
+        if not known or len(set(hidden)) != len(hidden) or not 0 < len(hidden) < len(places):
+            raise ValueError(
+                f"hidden: got {hidden}, expected different places of 0 to {len(places) - 1}, "
+                "at least one and not all"
+            )
+        self._shown = np.array([place for place in places if place not in hidden])
+        low, high = space.low[self._shown], space.high[self._shown]
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+
+    def see(self, observation: NDArray[Any], info: dict[str, Any], first: bool) -> NDArray[Any]:
+        """Return the numbers that are shown, as a new array."""
+        return observation[self._shown]
+
+
+def deviation(name: str, value: Any) -> float:
+    """Return a standard deviation, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+        raise ValueError(f"{name}: got {value!r}, expected a number of at least 0")
+    return float(value)
+
+
+def share(name: str, value: Any) -> float:
+    """Return a probability below one, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name}: got {value!r}, expected a number in [0, 1)")
+    return float(value)
+
+
+def burst_length(name: str, value: Any, missing: float) -> float | None:
+    """Return a mean length of bursts that can make up a share `missing` of all steps, or None."""
+    least = max(1.0, missing / (1 - missing))
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    slack = 1e-9  # p / (1 - p) of p = 0.8 is a little more than 4
+    if value is not None and not (number and least * (1 - slack) <= value < np.inf):
+        raise ValueError(f"{name}: got {value!r}, expected at least {least:g} steps")
+    return None if value is None else float(value)
+
+
+def count(name: str, value: Any, least: int) -> int:
+    """Return a number of steps, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
+    return value
+
+
+def with_mask_of(now: Any, seen: Any) -> Any:
+    """Return `seen` with the action mask that stands in the observation `now`, if one does.
+
+    What is allowed is no reading: it is neither late nor missing.
+    """
+    if isinstance(now, Mapping) and "action_mask" in now and isinstance(seen, Mapping):
+        return {**seen, "action_mask": now["action_mask"]}
+    return seen

@@ -1,0 +1,1 @@
+"""Experiments: the one description of a run, and what happens when it is run."""

@@ -1,0 +1,284 @@
+"""A run between its start and its end: what it needs, its training loop, and how it is stopped.
+
+Ctrl-C and SIGTERM are a question that the loop asks after every step.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal, NamedTuple
+
+from gymnasium.vector import VectorEnv
+
+from kalmanac._envs.workers import TIMEOUT, words
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._lab.checkpointing import Checkpoint, Keeper
+from kalmanac._lab.evaluation import EvaluationStoppedError
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import make_model, training_environment
+from kalmanac._lab.failure import RunFailedError, explain, how_to_go_on
+from kalmanac._lab.resources import NoRoomError, check_room
+from kalmanac._lab.run_logger import Evaluating, Recorder, Told
+from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.loop import Member
+from kalmanac._sac.progress import Progress
+from kalmanac._sac.streams import EnvironmentFailedError, close_failed, closed
+
+PATIENCE = 5.0
+
+
+class StopSignals:
+    """While it is entered, the first signal only sets `number`; a second one interrupts at once.
+
+    Those that follow are not heard for `PATIENCE` seconds, in which runs write down how they ended;
+    one that comes later ends the process, as it would end any other.
+
+    Signals belong to the process, so that this belongs to a verb and to nothing below it.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._interrupted: float | None = None  # when
+        self._before: dict[int, Any] = {}
+        self._process = os.getpid()
+
+    def __call__(self) -> bool:
+        """Whether the training is to stop."""
+        return self.number is not None
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {which: signal.signal(which, self._heard) for which in self.SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for which, handler in self._before.items():
+            signal.signal(which, handler)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A worker that was forked: a terminal's Ctrl-C is for the parent, SIGTERM for itself.
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        if self._interrupted is not None:
+            if time.monotonic() > self._interrupted + PATIENCE:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        if self.number is not None:
+            self._interrupted = time.monotonic()
+            raise KeyboardInterrupt
+        self.number = number
+        text = "stops after this step with a checkpoint; once more stops at once, without one\n"
+        with suppress(OSError, ValueError):  # whoever was listening may be gone
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2, text.encode())
+
+
+CHECKPOINT_EVERY = 10_000
+FRESH = (
+    "the environments cannot tell their states: the episodes under way end as truncated, and new "
+    "ones begin"
+)
+LOST = "best.safetensors is gone: of the evaluations to come, the best one's model is kept"
+
+
+class Outcome(NamedTuple):
+    """How a run ended, "finished", "interrupted" or "diverged", and where it lies.
+
+    Finished is a run that has taken all its steps and made all its evaluations. `note` is a line
+    about what went wrong when that was done.
+
+    Examples:
+        >>> from kalmanac import Experiment, run
+        >>> small = Experiment(
+        ...     env="track", encoder="memoryless", total_steps=40, learning_starts=20, batch_size=4,
+        ...     actor_hidden=(8,), critic_hidden=(8,), eval_every=20, eval_episodes=1, num_envs=2,
+        ... )
+        >>> outcome = run(small, "runs/small", events=False)
+        >>> outcome.status, outcome.step, outcome.folder.name
+        ('finished', 40, 'small')
+    """
+
+    status: str
+    folder: Path
+    step: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run is executed; nothing in it changes what is computed.
+
+    Args:
+        device: "auto" takes a GPU where there is one.
+        progress: shows how the run gets on; None is silent.
+        told: called with step and values of every evaluation.
+        evaluating: called before every step of an evaluation.
+        checkpoint_every: environment steps between checkpoints.
+        keep_checkpoint: a finished run keeps its last checkpoint, so that it can be extended.
+        stop: asked after every step, and before every one of an evaluation; True ends the run with
+            a checkpoint.
+        workers: processes that step the training environments, 0 for this one; "auto" decides by
+            the environment and the cores. The results are the same.
+        worker_timeout: seconds until one that does not answer counts as hanging.
+        together: runs that are about to share the memory, this one included; NoRoomError where
+            they do not fit. 0 does not look.
+    """
+
+    device: str = "auto"
+    progress: Progress | None = None
+    told: Told | None = None
+    evaluating: Evaluating | None = None
+    checkpoint_every: int = CHECKPOINT_EVERY
+    keep_checkpoint: bool = True
+    stop: Callable[[], bool] | None = None
+    workers: int | Literal["auto"] = 0
+    worker_timeout: float = TIMEOUT
+    together: int = 1
+
+
+class RunUnderWay:
+    """Made ready, but not begun: `member` is for the training loop, and `end` must follow, whatever
+    happened.
+
+    The folder is made, or cleared, only when all that the run needs has been built.
+    """
+
+    def __init__(
+        self, experiment: Experiment, written: RunFolder, checkpoint: Checkpoint | None,
+        how: Execution,
+    ) -> None:  # fmt: skip
+        self.experiment, self.written, self.how = experiment, written, how
+        self._step = 0 if checkpoint is None else checkpoint.step
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+        self._open = ExitStack()
+        self._open.callback(written.close)  # it may hold its lock already
+        self._env: VectorEnv[Any, Any, Any] | None = None
+        try:
+            self._env = training_environment(
+                experiment, workers=how.workers, timeout=how.worker_timeout
+            )
+            self._build(self._env, checkpoint)
+        except (NoRoomError, KeyboardInterrupt):
+            self._close()
+            raise
+        except BaseException as error:
+            told = self._told(error)
+            self._close()
+            raise told  # noqa: B904 (the cause is set)
+
+    def _build(self, env: VectorEnv[Any, Any, Any], checkpoint: Checkpoint | None) -> None:
+        progress, how = self.how.progress, self.how
+        self.model = make_model(self.experiment, env, how.device)
+        if how.together:
+            check_room(self.experiment, self.model.learner, how.together)
+        self.recorder = Recorder(
+            self.experiment, self.written, how.told, stop=how.stop, evaluating=how.evaluating
+        )
+        self._open.callback(self.recorder.close)
+        shown: list[Callback] = [] if progress is None else [progress]
+        self.keeper = Keeper(
+            self.recorder, shown, every=how.checkpoint_every, keep=how.keep_checkpoint,
+            stop=how.stop,
+        )  # fmt: skip
+        exact = checkpoint is None or self.keeper.restore(self.model, checkpoint)
+        self._open.enter_context(self.written)
+        if checkpoint is not None:
+            self.keeper.go_on(self.model, checkpoint)
+            lost = self.recorder.look_for_best()
+            if progress is not None:
+                for said in [FRESH] * (not exact) + [LOST] * lost:
+                    progress.say(said)
+            start = {"step": checkpoint.step, "episodes": "the same" if exact else "new"}
+            self.written.note_resumed(start | ({"best": "lost"} if lost else {}))
+        self.member: Member = self.model.member(
+            self.experiment.total_steps - self.model.num_timesteps,
+            [self.recorder, *shown, self.keeper],
+        )
+
+    def end(self, error: BaseException | None, *, interrupted: bool = False) -> Outcome:
+        """Write how it ended and close everything; what the training raised is told and raised.
+
+        Called again, where an interrupt has cut it short, it does what is left.
+        """
+        self._step = max(self._step, self.model.num_timesteps)
+        self._error = error if self._error is None else self._error
+        if self._outcome is None:
+            self._outcome = self._finish(interrupted)
+        if self._outcome is None:
+            assert self._error is not None
+            told = self._told(self._error)
+            self._close()
+            raise told
+        return self._outcome._replace(note="; ".join(self._close()))
+
+    def _finish(self, interrupted: bool) -> Outcome | None:
+        """Decide and write down how it ended; None where there is an error to be told of."""
+        error, diverged, status = self._error, self.recorder.diverged, "failed"
+        stopped = isinstance(error, EvaluationStoppedError)
+        if interrupted or isinstance(error, EnvironmentFailedError):
+            self.recorder.failed = True  # an environment did, or may: nobody waits for it
+        if stopped or (isinstance(error, ValueError) and diverged):
+            error = None  # as an action that is no number is refused
+        if error is None:
+            whole = self._step >= self.experiment.total_steps and self.recorder.whole
+            status = "finished" if whole and not (interrupted or stopped) else "interrupted"
+        if diverged:
+            status = "diverged"
+        if self.how.progress is not None:
+            self.how.progress.stop()
+        try:
+            # on a full disk, the failure itself is what has to be told
+            with suppress(OSError) if status == "failed" else ExitStack():
+                self.recorder.finish(self.model, status)
+        except Exception as later:
+            error = later
+        self._error = error
+        return Outcome(status, self.written.path, self._step) if error is None else None
+
+    def _close(self) -> list[str]:
+        """All that is open. Returns what went wrong with it, in words, for a run that is finished:
+        after a failure nothing that fails now is more worth telling."""
+        finished = self._outcome is not None and self._outcome.status == "finished"
+        notes: list[str | None] = []
+        for close in (lambda: self.keeper.finish(), self._open.close)[not finished :]:
+            try:
+                close()
+            except Exception as error:
+                notes.append(explain(error) or words(error))
+        env, self._env = self._env, None
+        if env is not None and finished:
+            notes.append(closed(env))
+        elif env is not None:
+            close_failed(env)
+        return list(dict.fromkeys(filter(None, notes))) if finished else []
+
+    def _told(self, error: BaseException) -> Exception:
+        """What to raise: with words for what comes from outside."""
+        cause, on = explain(error), how_to_go_on(self.written.path)
+        if cause is None and isinstance(error, Exception):
+            error.add_note(f"step {self._step:,}; {on}")
+            return error
+        with suppress(OSError):
+            self.written.note_failure("".join(traceback.format_exception(error)))
+        told = RunFailedError(f"stopped at step {self._step:,}: {cause or words(error)}; {on}")
+        told.__cause__ = error
+        return told

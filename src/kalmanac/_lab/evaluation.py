@@ -1,0 +1,175 @@
+"""Evaluation episodes as numbers for the log: returns, lengths, wins, and the actions taken."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from kalmanac._envs.best_arm import ASK
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import evaluation_rules
+from kalmanac._sac.bandit_evaluation import BanditEvaluation
+from kalmanac._sac.evaluation import (
+    MOST_STEPS,
+    EachStep,
+    Evaluation,
+    PredictingModel,
+    evaluate_policy,
+)
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._sac.streams import autoreset_mode
+
+
+class EvaluationStoppedError(RuntimeError):
+    """Somebody asked for the end of the run; the evaluation is made when the run goes on."""
+
+
+def evaluate(
+    model: PredictingModel,
+    env: VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int,
+    normaliser: float = 1.0,
+    deterministic: bool = True,
+    max_steps: int = MOST_STEPS,
+    each_step: EachStep | None = None,
+) -> dict[str, float]:
+    """Means over `episodes` episodes that begin with a reset by `seed`.
+
+    mean_reward, std_reward, normalized (return / `normaliser`), length, where an episode can be won
+    win_rate, and for discrete actions action_i (its share of all steps) and last_action_i (the
+    share of episodes that it ended). Where episodes were cut after `max_steps`, cut is their
+    number. `each_step` is called before every vector step; what it raises ends the evaluation.
+    """
+    discrete = isinstance(env.single_action_space, Discrete)
+    counted = ActionTally(env, episodes, max_steps) if discrete else env
+    found = evaluate_policy(
+        model, counted, episodes, deterministic=deterministic, seed=seed, max_steps=max_steps,
+        each_step=each_step,
+    )  # fmt: skip
+    values = _means(found, normaliser)
+    if isinstance(counted, ActionTally):
+        values |= counted.shares()
+    return values
+
+
+class OnDevice:
+    """All evaluations of a Best Arm experiment at once, on the device of a model."""
+
+    def __init__(self, experiment: Experiment, model: RecurrentSAC, normaliser: float) -> None:
+        self._normaliser = normaliser
+        self._evaluation = BanditEvaluation(
+            model.policy,
+            evaluation_rules(experiment),
+            experiment.eval_episodes,
+            privileged=experiment.privileged,
+        )
+
+    def __call__(
+        self, seeds: Sequence[int], each_step: EachStep | None = None
+    ) -> list[dict[str, float]]:
+        """What `evaluate` gives, for each evaluation, of episodes that its seed decides.
+
+        `each_step` is called now and then.
+        """
+        found = self._evaluation([np.random.default_rng(seed) for seed in seeds], each_step)
+        return [
+            _means(played.episodes, self._normaliser)
+            | _shares(*_counts(played.episodes.lengths, played.last_actions))
+            for played in found
+        ]
+
+
+def evaluation_line(values: Mapping[str, float]) -> str:
+    """Normalised return, length and win rate of each evaluation, in one line."""
+    places: dict[str, dict[str, float]] = {}
+    for key, value in values.items():
+        _, place, name = key.split("/")
+        places.setdefault(place, {})[name] = value
+    told = []
+    for place, found in places.items():
+        wins = f", wins {found['win_rate']:.2f}" if "win_rate" in found else ""
+        cut = f", {found['cut']:.0f} cut" if found.get("cut") else ""
+        told.append(f"{place} {found['normalized']:.3g} (length {found['length']:.3g}{wins}{cut})")
+    return "  ".join(told)
+
+
+def _means(found: Evaluation, normaliser: float) -> dict[str, float]:
+    values = {
+        "mean_reward": found.mean_reward,
+        "std_reward": found.std_reward,
+        "normalized": found.mean_reward / normaliser,
+        "length": found.mean_length,
+    }
+    if found.win_rate is not None:
+        values["win_rate"] = found.win_rate
+    if found.cut:
+        values["cut"] = found.cut
+    return values
+
+
+def _counts(
+    lengths: NDArray[np.int64], last_actions: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of a bandit's actions and last actions: it is asked until the last step of an episode."""
+    ending = np.bincount(last_actions, minlength=3)
+    taken = ending.copy()
+    taken[ASK] += (lengths - 1).sum()
+    return taken, ending
+
+
+def _shares(taken: NDArray[np.int64], ending: NDArray[np.int64]) -> dict[str, float]:
+    counts = {"action": taken, "last_action": ending}
+    return {
+        f"{name}_{i}": float(count / total.sum())
+        for name, total in counts.items()
+        for i, count in enumerate(total)
+    }
+
+
+class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Counts discrete actions in the first `episodes` episodes, shared out as evaluations do it.
+
+    An episode of `max_steps` steps that is not over is the last one of its environment.
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], episodes: int, max_steps: int = MOST_STEPS
+    ) -> None:
+        super().__init__(env)
+        self._most, self._length = max_steps, np.zeros(env.num_envs, np.int64)
+        space = env.single_action_space
+        assert isinstance(space, Discrete)
+        n = env.num_envs
+        self._first = int(space.start)
+        self._due = (episodes + n - 1 - np.arange(n)) // n  # episodes that still count, each
+        self._over = np.zeros(n, np.bool_)  # NEXT_STEP: the coming step only resets
+        self._waits = autoreset_mode(env) is AutoresetMode.NEXT_STEP
+        self._taken, self._ending = np.zeros((2, int(space.n)), np.int64)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Step, and count."""
+        chosen = np.asarray(actions) - self._first  # before an environment may change them
+        arrived = self.env.step(actions)
+        counts = (self._due > 0) & ~self._over
+        over = counts & (arrived[2] | arrived[3])
+        self._length[counts] += 1
+        cut = counts & ~over & (self._length >= self._most)
+        ended = over | cut
+        np.add.at(self._taken, chosen[counts], 1)
+        np.add.at(self._ending, chosen[ended], 1)
+        self._due[ended] -= 1
+        self._due[cut], self._length[ended] = 0, 0
+        if self._waits:
+            self._over = ~self._over & (arrived[2] | arrived[3])
+        return arrived
+
+    def shares(self) -> dict[str, float]:
+        """action_i, its share of all steps, and last_action_i, of all last steps of an episode."""
+        return _shares(self._taken, self._ending)

@@ -1,0 +1,68 @@
+"""How a run ended, for whoever started it: words and an exit status."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from signal import SIGINT
+from typing import Any
+
+from kalmanac._files.document import BadFileError
+from kalmanac._files.lock import FolderInUseError
+from kalmanac._files.run_folder import FolderTakenError
+from kalmanac._files.run_reader import read_summary
+from kalmanac._lab.active_run import Outcome, StopSignals
+from kalmanac._lab.evaluation import evaluation_line
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.failure import RunFailedError, how_to_go_on
+from kalmanac._messages import MESSAGE, one_line
+
+
+def exit_status(outcome: Outcome, signal: int | None) -> int:
+    """0 where the run is finished, 1 where it diverged; after a signal as shells report it."""
+    interrupted = 128 + (SIGINT if signal is None else signal)
+    return {"finished": 0, "diverged": 1, "interrupted": interrupted}[outcome.status]
+
+
+def tell(
+    verb: str, outcomes: Sequence[Outcome | Exception], experiments: Sequence[Experiment],
+    stop: StopSignals,
+) -> int:  # fmt: skip
+    """Print how runs ended; returns the exit status. An error that is nobody's but ours is raised.
+
+    Of several runs, the worst end decides.
+    """
+    statuses = []
+    for outcome, experiment in zip(outcomes, experiments, strict=True):
+        if isinstance(outcome, RunFailedError):
+            print(f"kalmanac {verb}: {one_line(outcome, MESSAGE)}", file=sys.stderr)
+            statuses.append(1)
+        elif isinstance(outcome, FolderInUseError | FolderTakenError | BadFileError):
+            print(f"kalmanac {verb}: {one_line(outcome, MESSAGE)}", file=sys.stderr)
+            statuses.append(2)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            print(ending(outcome, experiment))
+            statuses.append(exit_status(outcome, stop.number))
+    return max(statuses)
+
+
+def ending(outcome: Outcome, experiment: Experiment) -> str:
+    """The best and the last evaluation, where the run lies, and how to go on with it."""
+    told = {
+        "finished": "finished",
+        "interrupted": f"interrupted at step {outcome.step:,}; the last model is kept",
+        "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
+    }[outcome.status]
+    on = [] if outcome.status == "finished" else [how_to_go_on(outcome.folder)]
+    lines = [
+        f"{which}, step {found['step']:,}: {evaluation_line(_evaluations(found))}"
+        for which in ("best", "last")
+        if (found := read_summary(outcome.folder).get(which))
+    ]
+    label = f" ({experiment.label})" if experiment.label else ""
+    note = [f"note: {outcome.note}"] if outcome.note else []
+    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on, *note])
+
+
+def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if key != "step"}

@@ -1,0 +1,307 @@
+"""What a training leaves in its run folder: metrics, evaluations, the best and the last model."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kalmanac._files.run_folder import RunFolder
+from kalmanac._files.run_reader import MODELS
+from kalmanac._lab.evaluation import EvaluationStoppedError, OnDevice, evaluate
+from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.factory import check_environment, evaluation_environment, most_steps
+from kalmanac._lab.resources import held_bytes
+from kalmanac._ops.device import held_on_gpus
+from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._sac.streams import EnvironmentFailedError, Episode, close_failed, closed
+
+_KEPT = (
+    "best", "diverged", "_names", "_sums", "_updates", "_updates_before", "_evaluated_at",
+    "_evaluations", "_next_row", "_row_step", "_waiting",
+)  # fmt: skip
+_SINCE = ("_waiting",)  # of them, those that older checkpoints do not hold
+
+Told = Callable[[int, Mapping[str, float]], None]
+Evaluating = Callable[[str, int, int, int], None]  # of which evaluation, and as in `EachStep`
+
+
+class Recorder(Callback):
+    """Writes a row every `log_every` steps, evaluates every `eval_every`, and keeps two models.
+
+    Rows hold means since the row before; the last one is written where the training ends, however
+    it does. Evaluations are deterministic, each with episodes of its own that the seed and the
+    evaluation's number decide, so that nothing in metrics.jsonl depends on a clock. `diverged` says
+    that a loss or a weight is no finite number any more; such a model is neither evaluated nor
+    saved.
+
+    An evaluation that is asked to stop does so before its next step. Its row waits: the checkpoint
+    of that step holds it, and whoever goes on from there evaluates first.
+
+    Args:
+        told: called with step and values of every evaluation.
+        stop: asked before every step of an evaluation.
+        evaluating: called before every step of an evaluation.
+    """
+
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, told: Told | None = None, *,
+        stop: Callable[[], bool] | None = None, evaluating: Evaluating | None = None,
+    ) -> None:  # fmt: skip
+        self.experiment, self.folder, self.told = experiment, folder, told
+        self.stop, self.evaluating = stop, evaluating
+        self.normaliser = check_environment(experiment).normaliser
+        names = () if experiment.eval_on_device else experiment.evaluations
+        self.places = {name: evaluation_environment(experiment, name) for name in names}
+        self._on_device: OnDevice | None = None
+        self.best = -math.inf
+        self.diverged = False
+        self.failed = False  # an environment did, or may: nobody waits for it at the end
+        self._episodes: list[Episode] = []
+        self._names: list[str] = []
+        self._sums: list[Tensor] = []
+        self._updates = self._updates_before = 0
+        self._evaluated_at = -1
+        self._evaluations = 0  # the last one's number
+        self._next_row = experiment.log_every
+        self._began = self._row_began = time.perf_counter()
+        self._evaluating = 0.0
+        self._seconds = (0.0, 0.0)  # that the run and its next row had taken in earlier starts
+        self._row_step = 0
+        # the row of a step whose evaluation was asked to stop
+        self._waiting: dict[str, float] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether no evaluation is still to be made."""
+        return self._waiting is None
+
+    def on_start(self, model: RecurrentSAC) -> None:
+        """The clock starts, or goes on; an evaluation that was stopped is made."""
+        now = time.perf_counter()
+        self._began, self._row_began = now - self._seconds[0], now - self._seconds[1]
+        if self._waiting is not None:
+            self._settle(model, self._waiting)
+            if self._waiting is not None:
+                raise EvaluationStoppedError
+
+    def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
+        """Keep it for the next row."""
+        self._episodes.append(episode)
+
+    def on_update(self, model: RecurrentSAC, metrics: Mapping[str, Tensor]) -> None:
+        """Add the numbers up where they are: reading them would wait for the device."""
+        self._updates += 1
+        if self._sums:
+            values = list(metrics.values())
+            if self._sums[0].device != values[0].device:  # as a checkpoint gave them
+                self._sums = [x.to(values[0].device) for x in self._sums]
+            torch._foreach_add_(self._sums, values)
+        else:
+            self._names = list(metrics)
+            self._sums = [value.detach().clone() for value in metrics.values()]
+
+    def on_step(self, model: RecurrentSAC) -> bool:
+        """Write and evaluate where it is time; False ends a training that diverged."""
+        step, every = model.num_timesteps, self.experiment
+        values: dict[str, float] = {}
+        if step >= min(self._next_row, every.total_steps):
+            self._next_row = (step // every.log_every + 1) * every.log_every
+            values |= self._training(step)
+        self._settle(model, values)
+        return not self.diverged
+
+    def _settle(self, model: RecurrentSAC, values: dict[str, float]) -> None:
+        """Add an evaluation to the row where one is due, and write it."""
+        step, before, self._waiting = model.num_timesteps, self._evaluations, None
+        due = evaluations_due(self.experiment, step)
+        try:
+            if due > before and self.sound(model):
+                self._evaluations = due
+                began = time.perf_counter()
+                values = values | self._evaluation(model)
+                self._evaluating += time.perf_counter() - began
+        except EvaluationStoppedError:
+            self._evaluations, self._waiting = before, values
+        finally:  # an evaluation that is interrupted takes no row with it
+            if values and self._waiting is None:
+                self.folder.log(step, values)
+
+    def on_end(self, model: RecurrentSAC) -> None:
+        """What has happened since the last row, where the end came between two.
+
+        A row that waits is written without its evaluation; who goes on writes it anew.
+        """
+        step = model.num_timesteps
+        if self._waiting:
+            self.folder.log(step, self._waiting)
+        if step > self._row_step:
+            self.folder.log(step, self._training(step))
+        self.sound(model)
+
+    def finish(self, model: RecurrentSAC, status: str) -> None:
+        """The last model, unless an evaluation has just saved it, and how it ended."""
+        step = model.num_timesteps
+        if self._evaluated_at < step and self.sound(model):
+            self._save(model, "last")
+        self.folder.summarize(status=status, step=step, updates=self._updates)
+
+    def sound(self, model: RecurrentSAC) -> bool:
+        """Whether all that is learnt, and the losses since the last row, are still finite numbers.
+
+        Reading waits for the device.
+        """
+        learnt = [model.learner.optimiser.values]
+        if self._sums:  # on the host, as a checkpoint gave them, until the first update
+            named = zip(self._names, self._sums, strict=True)
+            learnt += [x.to(model.device) for name, x in named if name.endswith("_loss")]
+        finite = torch.stack([x.isfinite().all() for x in learnt]).all().item()
+        self.diverged = self.diverged or not finite
+        return not self.diverged
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that later rows depend on. Only what they need of an episode is kept."""
+        now = time.perf_counter()
+        return {
+            **{name: getattr(self, name) for name in _KEPT},
+            "returns": [episode.total_reward for episode in self._episodes],
+            "lengths": [episode.length for episode in self._episodes],
+            "seconds": (now - self._began, now - self._row_began),
+            "evaluating": self._evaluating,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called; the clock goes on with the training."""
+        for name in _KEPT:
+            setattr(self, name, state.get(name) if name in _SINCE else state[name])
+        # an end that is none any more had an evaluation out of turn
+        due = evaluations_due(self.experiment, max(self._evaluated_at, 0))
+        self._evaluations = min(self._evaluations, due)
+        self._episodes = [
+            Episode(reward, length, False, 0, {})
+            for reward, length in zip(state["returns"], state["lengths"], strict=True)
+        ]
+        self._seconds = state["seconds"]
+        self._evaluating = state.get("evaluating", 0.0)
+
+    def look_for_best(self) -> bool:
+        """Whether the best model's file is lost; then the best one is looked for anew."""
+        lost = self.best > -math.inf and not (self.folder.path / MODELS["best"]).is_file()
+        if lost:
+            self.best = -math.inf
+        return lost
+
+    def close(self) -> None:
+        """Close the evaluation environments; those that may hang are not waited for."""
+        told: list[str | None] = []
+        for env in self.places.values():
+            close_failed(env) if self.failed else told.append(closed(env))
+        if any(told):
+            raise EnvironmentFailedError("; ".join(dict.fromkeys(filter(None, told))))
+
+    def _training(self, step: int) -> dict[str, float]:
+        """Means over the episodes and the updates since the last row."""
+        self._clock(step)
+        values: dict[str, float] = {"rollout/episodes": len(self._episodes)}
+        if self._episodes:
+            values["rollout/ep_rew_mean"] = _mean(e.total_reward for e in self._episodes)
+            values["rollout/ep_len_mean"] = _mean(e.length for e in self._episodes)
+        self._episodes = []
+        values["train/updates"] = self._updates
+        if self._sums:
+            since = self._updates - self._updates_before
+            numbers = (torch.stack(self._sums) / since).tolist()
+            means = dict(zip(self._names, numbers, strict=True))
+            values |= means
+            losses = [value for name, value in means.items() if name.endswith("_loss")]
+            self.diverged = self.diverged or not all(map(math.isfinite, losses))
+        self._updates_before, self._sums = self._updates, []
+        return values
+
+    def _evaluation(self, model: RecurrentSAC) -> dict[str, float]:
+        """Every evaluation environment, the agent's diagnostics, and the models."""
+        step = model.num_timesteps
+        values: dict[str, float] = {}
+        for name, found in self._evaluated(model):
+            values |= {f"eval/{name}/{key}": value for key, value in found.items()}
+        at = {"step": step, **values}
+        self._save(model, "last")
+        self.folder.summarize(step=step, last=at)
+        first = values[f"eval/{self.experiment.evaluations[0]}/mean_reward"]
+        if first > self.best:
+            self.best = first
+            self._save(model, "best")
+            self.folder.summarize(best=at)
+        self._evaluated_at = step
+        if self.told is not None:
+            self.told(step, values)
+        return values | {key: x.item() for key, x in model.diagnostics().items()}
+
+    def _evaluated(self, model: RecurrentSAC) -> Iterator[tuple[str, dict[str, float]]]:
+        """Every evaluation's name and numbers."""
+        names, own = self.experiment.evaluations, self.experiment.seed
+        seeds = [evaluation_seed(own, self._evaluations, i) for i in range(len(names))]
+        if self.experiment.eval_on_device:
+            if self._on_device is None:
+                self._on_device = OnDevice(self.experiment, model, self.normaliser)
+            found = self._on_device(seeds, partial(self._each_step, ", ".join(names)))
+            yield from zip(names, found, strict=True)
+            return
+        episodes = self.experiment.eval_episodes
+        for (name, env), seed in zip(self.places.items(), seeds, strict=True):
+            yield name, evaluate(
+                model, env, episodes, seed=seed, normaliser=self.normaliser,
+                max_steps=most_steps(self.experiment, name),
+                each_step=partial(self._each_step, name),
+            )  # fmt: skip
+
+    def _each_step(self, name: str, steps: int, done: int, episodes: int) -> None:
+        if self.stop is not None and self.stop():
+            raise EvaluationStoppedError
+        if self.evaluating is not None:
+            self.evaluating(name, steps, done, episodes)
+
+    def _save(self, model: RecurrentSAC, which: str) -> None:
+        model.save(self.folder.path / MODELS[which])
+
+    def _clock(self, step: int) -> None:
+        now = time.perf_counter()
+        seconds = max(now - self._row_began, 1e-9)
+        since = self._updates - self._updates_before
+        on_devices = held_on_gpus()
+        self.folder.log_time(
+            step,
+            {
+                "time/elapsed": now - self._began,
+                "time/evaluating": self._evaluating,  # of it, by this run
+                "time/fps": (step - self._row_step) / seconds,
+                "time/updates_per_second": since / seconds,
+                "time/memory_gb": held_bytes() / 1e9,  # of all runs in this process
+                **({} if on_devices is None else {"time/device_memory_gb": on_devices / 1e9}),
+            },
+        )
+        self._row_began, self._row_step = now, step
+
+
+def evaluations_due(experiment: Experiment, step: int) -> int:
+    """The number of the evaluation that is due by `step`: one every `eval_every`, one at the end.
+
+    Agents reach it at different steps where the resets of an environment are no steps (NEXT_STEP).
+    """
+    if step >= experiment.total_steps:
+        return math.ceil(experiment.total_steps / experiment.eval_every)
+    return step // experiment.eval_every
+
+
+def evaluation_seed(seed: int, number: int, place: int) -> int:
+    """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
+    return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(list(values)))

@@ -1,0 +1,1 @@
+"""Operations on plain tensors: each one function, with its plain and fused forms beside it."""

@@ -1,0 +1,76 @@
+"""Adam over one flat tensor, with clipped groups and a tensor that follows (Kingma & Ba, 2015).
+
+m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  x ← x - lr m̂ / (√v̂ + ε),   ε = 1e-8
+y ← y + τ (x - y) for the tensor y that follows a part of x
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kalmanac._ops.dispatch import fused
+
+TINY = 1e-8
+
+
+class Rates(NamedTuple):
+    """The numbers that decide a step."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    tau: float
+    max_norm: float | None  # the gradients of groups are clipped to it, each on its own
+
+
+class Moving(NamedTuple):
+    """The tensors that a step reads and writes, all flat."""
+
+    values: Tensor
+    gradients: Tensor
+    average: Tensor
+    square: Tensor
+    steps: Tensor  # ()
+    trailing: Tensor  # follows values[begin : begin + its length]
+
+
+def adam_step(
+    moving: Moving, gradients: Sequence[Tensor], slots: Sequence[Tensor], gaps: Sequence[Tensor],
+    groups: Sequence[slice], begin: int, rates: Rates,
+) -> list[Tensor]:  # fmt: skip
+    """Move once by the gradients of all parameters, in their order.
+
+    Args:
+        slots: views of `moving.gradients`, one for each gradient.
+        gaps: zeros that fill the room behind each slot.
+        groups: the parts of `values` whose gradients are clipped; two at most.
+        begin: where the part begins that `moving.trailing` follows.
+
+    Returns:
+        The norms of the groups' gradients, 0-d, before they were clipped.
+    """
+    if fused(moving.values):
+        from kalmanac._ops.adam_kernels import step
+
+        torch._foreach_copy_(list(slots), [g.contiguous() for g in gradients])
+        return step(
+            *moving, groups=groups, begin=begin, learning_rate=rates.learning_rate, tau=rates.tau,
+            max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
+        )  # fmt: skip
+    beside = [x for g, gap in zip(gradients, gaps, strict=True) for x in (g, gap)]
+    torch.cat([x.reshape(-1) for x in beside], out=moving.gradients)
+    norms = []
+    for group in groups:
+        own = moving.gradients[group]
+        norms.append(torch.linalg.vector_norm(own))
+        if rates.max_norm is not None:
+            own.mul_((rates.max_norm / (norms[-1] + 1e-6)).clamp(max=1))
+    moving.steps.add_(1)
+    torch._fused_adam_(
+        [moving.values], [moving.gradients], [moving.average], [moving.square], [], [moving.steps],
+        lr=rates.learning_rate, beta1=rates.betas[0], beta2=rates.betas[1], weight_decay=0.0,
+        eps=TINY, amsgrad=False, maximize=False,
+    )  # fmt: skip
+    moving.trailing.lerp_(moving.values[begin : begin + len(moving.trailing)], rates.tau)
+    return norms

@@ -1,0 +1,204 @@
+"""Linear layers on many rows with few inputs and outputs: y = x W + b, and the gradients of W, b.
+
+Libraries cut such a sum over rows into parts, add these up, and sum the bias's gradient on its own,
+in five launches; here the parts of weights and biases, of one layer or several, are one launch a
+layer and one to add all of them up. Products round their factors to TF32 if asked for, or to
+bfloat16; sums keep all their bits.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kalmanac._ops.dispatch import INTERPRETED as interpreted
+
+INTERPRETED = tl.constexpr(interpreted)
+
+CHUNKS = 64  # at most: parts of the rows whose sums are added up
+CHUNK_ROWS = 128  # at least, in each of them
+LEAST = 16  # columns: the smallest side of a product on tensor cores
+
+
+@triton.jit
+def factor(x, PRECISION: tl.constexpr):
+    """x as a product takes it: in "bfloat16" the nearest of them, ties to even; else as it is.
+
+    Triton's interpreter would cut the lower bits off: there, they are rounded away before.
+    """
+    if PRECISION == "bfloat16" and x.dtype != tl.bfloat16:
+        if INTERPRETED:
+            bits = x.to(tl.uint32, bitcast=True)
+            bits += 0x7FFF + ((bits >> 16) & 1)
+            x = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
+        x = x.to(tl.bfloat16)
+    return x
+
+
+@triton.jit
+def plus_product(sums, a, b, PRECISION: tl.constexpr):
+    """sums + a b, the factors rounded as "ieee" (not at all), "tf32" or "bfloat16" say.
+
+    Triton's interpreter multiplies no bfloat16: there, factors are rounded and float32 again.
+    """
+    a, b = factor(a, PRECISION), factor(b, PRECISION)
+    if PRECISION != "bfloat16":
+        sums = tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=sums.dtype)
+    elif INTERPRETED:
+        sums = tl.dot(a.to(sums.dtype), b.to(sums.dtype), sums, out_dtype=sums.dtype)
+    else:
+        sums = tl.dot(a, b, sums, out_dtype=sums.dtype)
+    return sums
+
+
+@triton.jit
+def affine(
+    x, w, b, y, rows, n, m, x_r, w_n, w_m,
+    HAS_B: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEEP: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """BLOCK rows and WIDE columns of y (rows, m) = x (rows, n) w (n, m) + b."""
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
+    o = (tl.program_id(1) * WIDE + tl.arange(0, WIDE))[None, :]
+    dtype: tl.constexpr = y.dtype.element_ty
+    found = tl.zeros((BLOCK, WIDE), dtype)
+    if HAS_B:
+        found += tl.load(b + o, mask=o < m, other=0.0)
+    for begin in range(0, n, DEEP):
+        c = begin + tl.arange(0, DEEP)
+        seen = tl.load(x + i * x_r + c[None, :], mask=(i < rows) & (c[None, :] < n), other=0.0)
+        at = c[:, None] * w_n + o * w_m
+        weight = tl.load(w + at, mask=(c[:, None] < n) & (o < m), other=0.0)
+        found = plus_product(found, seen, weight, "ieee" if EXACT else "tf32")
+    tl.store(y + i * m + o, found, mask=(i < rows) & (o < m))
+
+
+@triton.jit
+def products(
+    x, g, partials, rows, n, m, size, x_k, g_k, w_k, w_n, w_m, b_at, b_k, chunk,
+    EXACT: tl.constexpr, BLOCK: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One chunk's part of xᵀ g, a tile of it, and of Σ g; x (K, rows, n), g (K, rows, m).
+
+    Where x or g is bfloat16, so are both as factors.
+    """
+    HALF: tl.constexpr = x.dtype.element_ty == tl.bfloat16 or g.dtype.element_ty == tl.bfloat16
+    PRECISION: tl.constexpr = "bfloat16" if HALF else "ieee" if EXACT else "tf32"
+    across = tl.cdiv(m, WIDE)
+    c = (tl.program_id(0) // across) * TALL + tl.arange(0, TALL)
+    o = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
+    begin, k = tl.program_id(1) * chunk, tl.program_id(2)
+    stop = tl.minimum(begin + chunk, rows)
+    dtype: tl.constexpr = partials.dtype.element_ty
+    found = tl.zeros((TALL, WIDE), dtype)
+    biases = tl.zeros((BLOCK, WIDE), dtype)
+    x += k * x_k
+    g += k * g_k
+    for first in range(begin, stop, BLOCK):
+        i = (first + tl.arange(0, BLOCK)).to(tl.int64)
+        seen = tl.load(
+            x + i[None, :] * n + c[:, None], mask=(i[None, :] < stop) & (c[:, None] < n), other=0.0
+        )
+        slope = tl.load(
+            g + i[:, None] * m + o[None, :], mask=(i[:, None] < stop) & (o[None, :] < m), other=0.0
+        )
+        found = plus_product(found, seen, slope, PRECISION)
+        biases += slope.to(dtype)
+    partials += tl.program_id(1).to(tl.int64) * size
+    at = k * w_k + c[:, None] * w_n + o[None, :] * w_m
+    tl.store(partials + at, found, mask=(c[:, None] < n) & (o[None, :] < m))
+    if tl.program_id(0) < across:
+        tl.store(partials + b_at + k * b_k + o, tl.sum(biases, 0), mask=o < m)
+
+
+@triton.jit
+def add_up(partials, sums, chunks, size, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
+    """The sums of all chunks, always in the same order."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < size
+    found = tl.zeros((BLOCK,), sums.dtype.element_ty)
+    for begin in range(0, chunks, AT_ONCE):
+        c = begin + tl.arange(0, AT_ONCE)
+        at = c[:, None].to(tl.int64) * size + i[None, :]
+        found += tl.sum(tl.load(partials + at, mask=(c[:, None] < chunks) & inside, other=0.0), 0)
+    tl.store(sums + i, found, mask=inside)
+
+
+def product(x: Tensor, w: Tensor, b: Tensor | None, *, exact: bool) -> Tensor:
+    """x (rows, n), its rows contiguous, times w (n, m), plus b (m,): (rows, m)."""
+    (rows, n), m = x.shape, w.shape[1]
+    y = x.new_empty(rows, m)
+    if not rows:
+        return y
+    wide = min(side(m), 64)
+    affine[(triton.cdiv(rows, 64), triton.cdiv(m, wide))](
+        x, w, w if b is None else b, y, rows, n, m, x.stride(0), *w.stride(), HAS_B=b is not None,
+        EXACT=exact, BLOCK=64, DEEP=min(side(n), 64), WIDE=wide, num_warps=4,
+    )  # fmt: skip
+    return y
+
+
+def gradients(
+    pairs: Sequence[tuple[Tensor, Tensor]], transposed: bool, *, exact: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """For each pair x (K or 1, rows, n), slope (K, rows, m): those of w (K, n, m) and b (K, 1, m).
+
+    `transposed`: the weights' gradients are transposed views of (K, m, n) in memory. A pair with a
+    bfloat16 tensor is multiplied in bfloat16; the last slope has the gradients' own dtype.
+    """
+    rows = pairs[0][1].shape[1]
+    chunks = max(1, min(CHUNKS, rows // CHUNK_ROWS))
+    shapes = [(len(g), x.shape[2], g.shape[2]) for x, g in pairs]
+    size = sum(k * (n * m + m) for k, n, m in shapes)
+    partials = pairs[-1][1].new_empty(chunks, size)
+    at = 0
+    for (x, g), (k, n, m) in zip(pairs, shapes, strict=True):
+        strides = (1, n) if transposed else (m, 1)
+        tile = tile_of(n, m, half=torch.bfloat16 in (x.dtype, g.dtype))
+        across = triton.cdiv(n, tile.tall) * triton.cdiv(m, tile.wide)
+        products[(across, chunks, k)](
+            x, g, partials[:, at:], rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
+            g.stride(0), n * m, *strides, k * n * m, m, triton.cdiv(rows, chunks),
+            EXACT=exact, BLOCK=tile.block, TALL=tile.tall, WIDE=tile.wide, num_warps=tile.warps,
+            num_stages=tile.stages,
+        )  # fmt: skip
+        at += k * (n * m + m)
+    sums, found, at = add_chunks(partials), [], 0
+    for k, n, m in shapes:
+        weights, biases = sums[at : at + k * (n * m + m)].split([k * n * m, k * m])
+        w = weights.view(k, m, n).mT if transposed else weights.view(k, n, m)
+        found.append((w, biases.view(k, 1, m)))
+        at += k * (n * m + m)
+    return found
+
+
+class Tile(NamedTuple):
+    """The part of a gradient that one program adds up, and how."""
+
+    tall: int
+    wide: int
+    block: int  # rows at once
+    warps: int
+    stages: int  # of loads under way
+
+
+def tile_of(n: int, m: int, *, half: bool) -> Tile:
+    """For weights (n, m). From 64 rows on, tensor cores want TF32 factors in an order that costs
+    more than it gains: twice the time. They take bfloat16, `half`, as it lies."""
+    return Tile(min(side(n), 64 if half else 32), min(side(m), 64), 32, 4, 3)
+
+
+def add_chunks(partials: Tensor) -> Tensor:
+    """The sums (size,) over chunks (chunks, size), always in the same order."""
+    chunks, size = partials.shape
+    sums = partials.new_empty(size)
+    add_up[(triton.cdiv(size, 128),)](partials, sums, chunks, size, BLOCK=128, AT_ONCE=16)
+    return sums
+
+
+def side(size: int) -> int:
+    """The side of a tile that holds so many."""
+    return max(triton.next_power_of_2(size), LEAST)

@@ -1,0 +1,89 @@
+"""Zero-order hold of N channels in one launch each way; everything inside is float64.
+
+The channels are few, and in float64 the differences below keep enough digits without care.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kalmanac._ops.scan.gpu.steps import log1p_of_unit
+
+
+@triton.jit
+def held(log_rate, raw_step, n, inside):
+    """Rate |Ã|, step Δ, a = exp(-Δ|Ã|) and c = (1 - a) / |Ã|."""
+    rate = tl.exp(tl.load(log_rate + n, mask=inside, other=0.0).to(tl.float64))
+    raw = tl.load(raw_step).to(tl.float64)
+    step = tl.maximum(raw, 0.0) + log1p_of_unit(tl.exp(-tl.abs(raw)))
+    x = step * rate
+    a = tl.exp(-x)
+    # 1 - exp(-x) cancels for small x: its series there
+    short = x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0))))
+    c = tl.where(x < 1e-3, short, 1.0 - a) / rate
+    return rate, raw, step, a, c
+
+
+@triton.jit
+def forward(log_rate, gain, raw_step, a_out, b_out, N, HAS_GAIN: tl.constexpr, BLOCK: tl.constexpr):
+    """a and b = c B̃."""
+    n = tl.arange(0, BLOCK)
+    inside = n < N
+    _, _, _, a, c = held(log_rate, raw_step, n, inside)
+    tl.store(a_out + n, a.to(a_out.dtype.element_ty), mask=inside)
+    if HAS_GAIN:
+        b = c * tl.load(gain + n, mask=inside, other=0.0).to(tl.float64)
+        tl.store(b_out + n, b.to(b_out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def backward(
+    log_rate, gain, raw_step, g_a, g_b, g_rate, g_gain, g_step, N,
+    HAS_GAIN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """∂a/∂log|Ã| = -aΔ|Ã|, ∂a/∂Δ = -a|Ã|; ∂c/∂log|Ã| = Δa - c, ∂c/∂Δ = a; ∂Δ/∂Δ̃ = σ(Δ̃)."""
+    n = tl.arange(0, BLOCK)
+    inside = n < N
+    rate, raw, step, a, c = held(log_rate, raw_step, n, inside)
+    slope = tl.load(g_a + n, mask=inside, other=0.0).to(tl.float64)
+    of_rate = -slope * a * step * rate
+    of_step = -slope * a * rate
+    if HAS_GAIN:
+        driven = tl.load(g_b + n, mask=inside, other=0.0).to(tl.float64)
+        tl.store(g_gain + n, (driven * c).to(g_gain.dtype.element_ty), mask=inside)
+        driven = driven * tl.load(gain + n, mask=inside, other=0.0).to(tl.float64)
+        of_rate += driven * (step * a - c)
+        of_step += driven * a
+    tl.store(g_rate + n, of_rate.to(g_rate.dtype.element_ty), mask=inside)
+    total = tl.sum(tl.where(inside, of_step, 0.0), 0) / (1.0 + tl.exp(-raw))
+    tl.store(g_step, total.to(g_step.dtype.element_ty))
+
+
+def hold_forward(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
+    """[a, b], or [a] without a gain; each (N,)."""
+    found = [torch.empty_like(log_rate) for _ in range(1 if gain is None else 2)]
+    forward[(1,)](
+        log_rate, log_rate if gain is None else gain, raw_step, found[0], found[-1],
+        len(log_rate), HAS_GAIN=gain is not None, BLOCK=_block(log_rate),
+    )  # fmt: skip
+    return found
+
+
+def hold_backward(
+    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, given: list[Tensor]
+) -> list[Tensor]:
+    """Gradients of log_rate, raw_step and, where there is one, the gain."""
+    found = [torch.empty_like(log_rate), torch.empty_like(raw_step)]
+    if gain is not None:
+        found.append(torch.empty_like(gain))
+    backward[(1,)](
+        log_rate, log_rate if gain is None else gain, raw_step, given[0], given[-1],
+        found[0], found[-1], found[1], len(log_rate),
+        HAS_GAIN=gain is not None, BLOCK=_block(log_rate),
+    )  # fmt: skip
+    return found
+
+
+def _block(x: Tensor) -> int:
+    return max(triton.next_power_of_2(len(x)), 32)

@@ -1,0 +1,343 @@
+"""K perceptrons with one or two hidden layers on the same rows.
+
+A program takes BLOCK rows through all layers: what a row is in between never leaves the
+multiprocessor. With one hidden layer, the backward computes it anew, which is cheaper than reading
+it back, and adds up gradients as it goes: one launch each way. With two, the forward keeps them,
+and the gradients are products of their own. Hidden widths are powers of two up to `WIDEST`.
+
+Products round their factors to TF32 or bfloat16, or not at all; two hidden layers and their slopes
+are kept in bfloat16 then. All else is float32: parameters, sums, biases, outputs, gradients of
+parameters, and the few outputs of one hidden layer, which are no products.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kalmanac._ops.dense_kernels import LEAST, add_chunks, factor, plus_product, side
+from kalmanac._ops.dispatch import Precision
+
+WIDEST = 256  # hidden
+MOST_INPUTS = 64
+MOST_OUTPUTS = 64
+FEW = 8  # outputs: with one hidden layer, they are sums instead of products
+CHUNKS = 128  # parts of the rows that one perceptron's gradients are added up over
+
+
+class Shape(NamedTuple):
+    """How a kernel is laid out."""
+
+    block: int  # rows at once
+    warps: int
+    stages: int = 1  # of loads under way
+    columns: int = 64  # of the second hidden layer at once
+
+
+class Shapes(NamedTuple):
+    """Of the kernels for one hidden layer and for two, each forward and backward."""
+
+    shallow: Shape
+    shallow_back: Shape
+    deep: Shape
+    deep_back: Shape
+
+
+WIDE = Shapes(Shape(32, 4), Shape(16, 4), Shape(32, 4, 2, 32), Shape(16, 4, 2, 32))
+# Hopper's form of products has 64 rows and takes bfloat16 factors in any order from shared memory;
+# the weights are read half as often as by 32 rows, or less.
+NARROW = Shapes(Shape(64, 4), Shape(16, 4), Shape(64, 4, 2, 32), Shape(64, 8, 2, 32))
+
+
+@triton.jit
+def tile(w, k, i, o, n, m, w_k, w_i, w_o):
+    """w[k, i, o] with zeros outside of (n, m)."""
+    return tl.load(w + k * w_k + i * w_i + o * w_o, mask=(i < n) & (o < m), other=0.0)
+
+
+@triton.jit
+def relu(x):
+    """max(x, 0); NaN stays NaN."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def shallow(
+    x, w1, w2, b1, b2, y, rows, n, w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, b1_k, b2_k,
+    H: tl.constexpr, M: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """BLOCK rows of y (K, rows, M) = relu(x W₁ + b₁) W₂ + b₂ for one perceptron."""
+    dtype: tl.constexpr = y.dtype.element_ty
+    k = tl.program_id(1)
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    here = i < rows
+    c, j = tl.arange(0, NP), tl.arange(0, H)
+    seen = tl.load(x + i[:, None] * n + c, mask=here[:, None] & (c < n)[None, :], other=0.0)
+    weight = tile(w1, k, c[:, None], j[None, :], n, H, w1_k, w1_i, w1_o)
+    h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, PRECISION)
+    h = relu(h + tl.load(b1 + k * b1_k + j)[None, :])
+    at = (k.to(tl.int64) * rows + i) * M
+    for o in tl.static_range(M):
+        column = tl.load(w2 + k * w2_k + j * w2_i + o * w2_o)
+        found = tl.sum(h * column[None, :], 1) + tl.load(b2 + k * b2_k + o)
+        tl.store(y + at + o, found, mask=here)
+
+
+@triton.jit
+def shallow_slopes(
+    given, x, w1, w2, b1, gx, partials, rows, n, wanted, begin_x, chunk, size,
+    w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, b1_k, p1_i, p1_o, p2_i, p2_o,
+    H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr, XP: tl.constexpr,
+    INTO: tl.constexpr, LEARNS: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A chunk of rows: slopes of `wanted` inputs from `begin_x` on, and the chunk's part of the
+    gradients of W₁, W₂, b₁, b₂, which lie in this order in `partials` for each perceptron.
+
+    A one stands beside the inputs, as number n: the gradient of its weight is that of b₁.
+    """
+    dtype: tl.constexpr = given.dtype.element_ty
+    k = tl.program_id(1)
+    K = tl.num_programs(1)
+    begin = tl.program_id(0) * chunk
+    stop = tl.minimum(begin + chunk, rows)
+    c, j, o, z = tl.arange(0, NP), tl.arange(0, H), tl.arange(0, MP), tl.arange(0, XP)
+    weight = tile(w1, k, c[:, None], j[None, :], n, H, w1_k, w1_i, w1_o)
+    bias = tl.load(b1 + k * b1_k + j)[None, :]
+    back = tile(w1 + begin_x * w1_i, k, z[None, :], j[:, None], wanted, H, w1_k, w1_i, w1_o)
+    g_1, g_2 = tl.zeros((NP, H), dtype), tl.zeros((MP, H), dtype)
+    g_b2 = tl.zeros((BLOCK, MP), dtype)
+    for first in range(begin, stop, BLOCK):
+        i = (first + tl.arange(0, BLOCK)).to(tl.int64)
+        here = i < stop
+        seen = tl.load(x + i[:, None] * n + c, mask=here[:, None] & (c < n)[None, :], other=0.0)
+        seen = tl.where((c == n)[None, :], 1.0, seen)
+        h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, PRECISION) + bias
+        at = (k.to(tl.int64) * rows + i) * M
+        g = tl.zeros((BLOCK, H), dtype)
+        for a in tl.static_range(M):
+            slope = tl.load(given + at + a, mask=here, other=0.0)
+            column = tl.load(w2 + k * w2_k + j * w2_i + a * w2_o)
+            g += slope[:, None] * column[None, :]
+        g = tl.where(h > 0.0, g, 0.0)
+        if INTO:
+            into = plus_product(tl.zeros((BLOCK, XP), dtype), g, back, PRECISION)
+            place = (k.to(tl.int64) * rows + i)[:, None] * wanted + z[None, :]
+            tl.store(gx + place, into, mask=here[:, None] & (z < wanted)[None, :])
+        if LEARNS:
+            slopes = tl.load(
+                given + at[:, None] + o[None, :], mask=here[:, None] & (o < M)[None, :], other=0.0
+            )
+            h = tl.where(here[:, None] & (h > 0.0), h, 0.0)
+            g_1 = plus_product(g_1, tl.trans(seen), g, PRECISION)
+            g_2 = plus_product(g_2, tl.trans(slopes), h, PRECISION)
+            g_b2 += slopes
+    if LEARNS:
+        mine = partials + tl.program_id(0).to(tl.int64) * size
+        at_1 = mine + k * n * H + c[:, None] * p1_i + j[None, :] * p1_o
+        tl.store(at_1, g_1, mask=(c < n)[:, None])
+        mine += K * n * H
+        at_2 = mine + k * H * M + j[None, :] * p2_i + o[:, None] * p2_o
+        tl.store(at_2, g_2, mask=(o < M)[:, None])
+        mine += K * H * M
+        at_b = mine + k * H + j[None, :] + 0 * c[:, None]
+        tl.store(at_b, g_1, mask=(c == n)[:, None])
+        tl.store(mine + K * H + k * M + o, tl.sum(g_b2, 0), mask=o < M)
+
+
+@triton.jit
+def perceive(
+    x, w1, w2, w3, b1, b2, b3, h1, h2, y, rows, n, m,
+    w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o, b1_k, b2_k, b3_k,
+    H1: tl.constexpr, H2: tl.constexpr, KEEP: tl.constexpr,
+    NP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """BLOCK rows of one perceptron; h1 and h2 are kept if asked for."""
+    dtype: tl.constexpr = y.dtype.element_ty
+    k = tl.program_id(1)
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
+    here = i < rows
+    row = k.to(tl.int64) * rows + i
+    c, o = tl.arange(0, NP), tl.arange(0, MP)
+    j = tl.arange(0, H1)
+    seen = tl.load(x + i * n + c[None, :], mask=here & (c[None, :] < n), other=0.0)
+    weight = tile(w1, k, c[:, None], j[None, :], n, H1, w1_k, w1_i, w1_o)
+    one = plus_product(tl.zeros((BLOCK, H1), dtype), seen, weight, PRECISION)
+    one = factor(relu(one + tl.load(b1 + k * b1_k + j)[None, :]), PRECISION)
+    if KEEP:
+        tl.store(h1 + row * H1 + j[None, :], one, mask=here)
+    found = tl.zeros((BLOCK, MP), dtype)
+    for begin in range(0, H2, AT_ONCE):
+        g = begin + tl.arange(0, AT_ONCE)
+        across = tile(w2, k, j[:, None], g[None, :], H1, H2, w2_k, w2_i, w2_o)
+        two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), one, across, PRECISION)
+        two = factor(relu(two + tl.load(b2 + k * b2_k + g)[None, :]), PRECISION)
+        if KEEP:
+            tl.store(h2 + row * H2 + g[None, :], two, mask=here)
+        last = tile(w3, k, g[:, None], o[None, :], H2, m, w3_k, w3_i, w3_o)
+        found = plus_product(found, two, last, PRECISION)
+    found += tl.load(b3 + k * b3_k + o, mask=o < m, other=0.0)[None, :]
+    tl.store(y + row * m + o[None, :], found, mask=here & (o[None, :] < m))
+
+
+@triton.jit
+def slopes(
+    given, w1, w2, w3, h1, h2, g1, g2, gx, rows, m, begin_x, wanted,
+    w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o,
+    K: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, INTO: tl.constexpr,
+    KEEP: tl.constexpr, XP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr,
+    AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """BLOCK rows of all perceptrons: slopes of the hidden layers, and of `wanted` inputs from
+    `begin_x` on, summed over the perceptrons. KEEP: the slopes of hidden layers are kept."""
+    dtype: tl.constexpr = given.dtype.element_ty
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
+    here = i < rows
+    o, j, c = tl.arange(0, MP), tl.arange(0, H1), tl.arange(0, XP)
+    into = tl.zeros((BLOCK, XP), dtype)
+    for k in tl.static_range(K):
+        row = i + k * rows
+        slope = tl.load(given + row * m + o[None, :], mask=here & (o[None, :] < m), other=0.0)
+        one = tl.zeros((BLOCK, H1), dtype)
+        for begin in range(0, H2, AT_ONCE):
+            g = begin + tl.arange(0, AT_ONCE)
+            last = tile(w3, k, g[None, :], o[:, None], H2, m, w3_k, w3_i, w3_o)
+            two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), slope, last, PRECISION)
+            above = tl.load(h2 + row * H2 + g[None, :], mask=here, other=0.0).to(dtype)
+            two = factor(tl.where(above > 0.0, two, 0.0), PRECISION)
+            if KEEP:
+                tl.store(g2 + row * H2 + g[None, :], two, mask=here)
+            across = tile(w2, k, j[None, :], g[:, None], H1, H2, w2_k, w2_i, w2_o)
+            one = plus_product(one, two, across, PRECISION)
+        below = tl.load(h1 + row * H1 + j[None, :], mask=here, other=0.0).to(dtype)
+        passed = factor(tl.where(below > 0.0, one, 0.0), PRECISION)
+        if KEEP:
+            tl.store(g1 + row * H1 + j[None, :], passed, mask=here)
+        if INTO:
+            weight = tile(
+                w1 + begin_x * w1_i, k, c[None, :], j[:, None], wanted, H1, w1_k, w1_i, w1_o
+            )
+            into = plus_product(into, passed, weight, PRECISION)
+    if INTO:
+        tl.store(gx + i * wanted + c[None, :], into, mask=here & (c[None, :] < wanted))
+
+
+def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
+    """These layers (K, n, m) can go through the kernels, of which one program shares so many bytes.
+
+    What a program needs is bounded from above: compilers differ. The largest kernel needs no
+    more with bfloat16.
+    """
+    hidden, outputs = [w.shape[2] for w in weights[:-1]], weights[-1].shape[2]
+    powers = all(LEAST <= h <= WIDEST and h == triton.next_power_of_2(h) for h in hidden)
+    few = inputs <= MOST_INPUTS and outputs <= (FEW if len(hidden) == 1 else MOST_OUTPUTS)
+    if not (len(hidden) in (1, 2) and powers and few):
+        return False
+    if len(hidden) == 1:  # the backward holds the first layer, twice, and two blocks of rows
+        columns = 2 * side(inputs + 1) + 3 * WIDE.shallow_back.block
+    else:
+        columns = 2 * WIDE.deep.columns + WIDE.deep.block
+    return 4 * max(hidden) * columns <= shared
+
+
+def shapes_for(precision: Precision) -> Shapes:
+    """The shapes for products of such factors."""
+    return NARROW if precision == "bfloat16" else WIDE
+
+
+def shallow_forward(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, precision: Precision
+) -> Tensor:
+    """The output (K, rows, m) for x (rows, n), with one hidden layer."""
+    (rows, n), (count, width, m) = x.shape, weights[1].shape
+    y, shape = x.new_empty(count, rows, m), shapes_for(precision).shallow
+    if rows:
+        shallow[(triton.cdiv(rows, shape.block), count)](
+            x, *weights, *biases, y, rows, n, *weights[0].stride(), *weights[1].stride(),
+            biases[0].stride(0), biases[1].stride(0), H=width, M=m, NP=side(n),
+            BLOCK=shape.block, PRECISION=precision,
+            num_warps=shape.warps, num_stages=shape.stages,
+        )  # fmt: skip
+    return y
+
+
+def shallow_backward(
+    given: Tensor, x: Tensor, weights: Sequence[Tensor], bias: Tensor, span: tuple[int, int], *,
+    learns: bool, precision: Precision,
+) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
+    """The slopes of inputs begin … end-1 (rows, end-begin), and, if it learns, the gradients of
+    both weights, in their layout in memory, and both biases."""
+    (rows, n), (count, width, m) = x.shape, weights[1].shape
+    wanted, shape = span[1] - span[0], shapes_for(precision).shallow_back
+    into = given.new_empty(count, rows, wanted)
+    shapes = [(count, n, width), (count, width, m), (count, 1, width), (count, 1, m)]
+    sizes = [a * b * c for a, b, c in shapes]
+    turned = weights[0].stride(1) == 1
+    strides = (1, n, 1, width) if turned else (width, 1, m, 1)
+    chunks = max(1, min(CHUNKS, rows // shape.block))
+    partials = given.new_empty(chunks if learns else 0, sum(sizes))
+    shallow_slopes[(chunks, count)](
+        given, x, *weights, bias, into, partials, rows, n, wanted, span[0],
+        triton.cdiv(rows, chunks), sum(sizes), *weights[0].stride(), *weights[1].stride(),
+        bias.stride(0), *strides, H=width, M=m, MP=side(m), NP=side(n + 1), XP=side(wanted),
+        INTO=wanted > 0, LEARNS=learns, BLOCK=shape.block, PRECISION=precision,
+        num_warps=shape.warps, num_stages=shape.stages,
+    )  # fmt: skip
+    summed = None
+    if wanted:
+        summed = into[0] if count == 1 else torch.add(*into) if count == 2 else into.sum(0)
+    if not learns:
+        return summed, []
+    found = [
+        (x.view(a, c, b).mT if turned and b > 1 else x.view(a, b, c))
+        for x, (a, b, c) in zip(add_chunks(partials).split(sizes), shapes, strict=True)
+    ]
+    return summed, found
+
+
+def forward(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
+    precision: Precision,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept: as
+    factors of products, so that "bfloat16" keeps half as many bytes."""
+    (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
+    sizes, shape = [w.shape[2] for w in weights[:2]], shapes_for(precision).deep
+    y = x.new_empty(count, rows, m)
+    kept = torch.bfloat16 if precision == "bfloat16" else x.dtype
+    hidden = [x.new_empty(count, rows, h, dtype=kept) for h in sizes] if keep else [y] * 2
+    if rows:
+        perceive[(triton.cdiv(rows, shape.block), count)](
+            x, *weights, *biases, *hidden, y, rows, n, m,
+            *(s for w in weights for s in w.stride()), *(b.stride(0) for b in biases),
+            H1=sizes[0], H2=sizes[1], KEEP=keep, NP=side(n), MP=side(m),
+            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[1]), PRECISION=precision,
+            num_warps=shape.warps, num_stages=shape.stages,
+        )  # fmt: skip
+    return y, hidden if keep else []
+
+
+def backward(
+    given: Tensor, weights: Sequence[Tensor], hidden: Sequence[Tensor], span: tuple[int, int], *,
+    keep: bool, precision: Precision,
+) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
+    """The slopes of inputs begin … end-1 (rows, end-begin), and of the hidden layers if kept."""
+    count, rows, m = given.shape
+    sizes, shape = [h.shape[2] for h in hidden], shapes_for(precision).deep_back
+    begin, wanted = span[0], span[1] - span[0]
+    into = given.new_empty(rows, wanted)
+    slope = [torch.empty_like(h) for h in hidden] if keep else [given] * 2
+    if rows:
+        slopes[(triton.cdiv(rows, shape.block),)](
+            given, *weights, *hidden, *slope, into, rows, m, begin, wanted,
+            *(s for w in weights for s in w.stride()),
+            K=count, H1=sizes[0], H2=sizes[1], INTO=wanted > 0, KEEP=keep,
+            XP=side(wanted), MP=side(m), BLOCK=shape.block,
+            AT_ONCE=min(shape.columns, sizes[1]), PRECISION=precision,
+            num_warps=shape.warps, num_stages=shape.stages,
+        )  # fmt: skip
+    return into if wanted else None, slope if keep else []

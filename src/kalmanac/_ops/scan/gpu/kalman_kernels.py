@@ -1,0 +1,206 @@
+"""Kalman scan kernels in Triton: lanes over channels, one fused loop over time, native layout.
+
+A program owns BLOCK channels of one segment: K segments of S steps make a row (K = 1 unless the
+batch is too small to fill the device). It walks through time in chunks of C steps, whose rows it
+loads at once and one chunk ahead. The forward leaves the belief before every chunk in `saved`; the
+backward replays a chunk from there in registers instead of reading means and variances back.
+
+Constants say which inputs exist, so that an absent one costs nothing: HAS_U, HAS_B, Q_VARIES,
+HAS_RESET and so on; R_RAW and Q_RAW ask for softplus and floor inside the kernel; FULL promises
+that no chunk or block is only part-filled, and comes with sizes and strides as constants, so that
+an address is one register and an immediate.
+"""
+
+import triton
+import triton.language as tl
+
+from kalmanac._ops.scan.gpu.steps import (
+    anchored,
+    belief,
+    filter_step,
+    flags,
+    is_slow,
+    noise,
+    prefetch,
+    rows,
+    stop_of,
+)
+
+# Sizes and strides, on whose divisibility Triton would otherwise compile anew.
+FREE = [
+    "T",
+    "S",
+    "K",
+    "N",
+    "out_i",
+    "u_i",
+    "w_i",
+    "r_i",
+    "q_i",
+    "u_t",
+    "w_t",
+    "r_t",
+    "q_t",
+    "m_i",
+    "P_i",
+    "mp_i",
+    "Pp_i",
+    "reset_i",
+    "reset_t",
+    "observed_i",
+    "observed_t",
+    "gm_i",
+    "gP_i",
+    "gme_i",
+    "gPe_i",
+    "g_i",
+    "gm_t",
+    "gP_t",
+    "g_t",
+]
+
+
+@triton.jit
+def chunk_of_signals(
+    u, w, r, q, t, stop, inside,
+    u_t, w_t, r_t, q_t,
+    HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
+    dtype: tl.constexpr,
+):  # fmt: skip
+    """C rows of each signal: (u, w, r, q), an empty tuple where a signal is absent."""
+    us, qs = (), ()
+    ws = rows(w, t, stop, inside, 0.0, w_t, C, FULL, dtype)
+    rs = rows(r, t, stop, inside, 1.0, r_t, C, FULL, dtype)
+    if HAS_U:
+        us = rows(u, t, stop, inside, 0.0, u_t, C, FULL, dtype)
+    if Q_VARIES:
+        qs = rows(q, t, stop, inside, 1.0, q_t, C, FULL, dtype)
+    return us, ws, rs, qs
+
+
+@triton.jit
+def noises_of(signals, floor, RAW: tl.constexpr, C: tl.constexpr):
+    """The noise variances of a chunk from their signals."""
+    result = ()
+    for j in tl.static_range(C):
+        result = result + (noise(signals[j], floor, RAW),)
+    return result
+
+
+@triton.jit
+def slow_chunk(
+    P, a2, q, qs, rs, reads, HAS_OBSERVED: tl.constexpr, Q_VARIES: tl.constexpr, C: tl.constexpr
+):  # fmt: skip
+    """`is_slow` for the chunk's noises rs (and qs, if they vary); missing readings do not count."""
+    r_least = rs[0]
+    if HAS_OBSERVED:
+        r_least = tl.where(reads[0], r_least, 3e38)
+    for j in tl.static_range(1, C):
+        r = rs[j]
+        if HAS_OBSERVED:
+            r = tl.where(reads[j], r, 3e38)
+        r_least = tl.minimum(r_least, r)
+    if Q_VARIES:
+        q = qs[0]
+        for j in tl.static_range(1, C):
+            q = tl.maximum(q, qs[j])
+    return is_slow(P, a2, q, r_least, C)
+
+
+@triton.jit(do_not_specialize=FREE)
+def forward(
+    a, b, q, u, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
+    mean, variance, m_end, P_end, saved,
+    T, S, K, out_i, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
+    reset_i, reset_t, observed_i, observed_t, r_floor: tl.float64, q_floor: tl.float64,
+    N, u_t, w_t, r_t, q_t,
+    HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
+    HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
+    R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
+    PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 6)."""
+    CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
+    dtype: tl.constexpr = a.dtype.element_ty
+    out: tl.constexpr = mean.dtype.element_ty
+    blocks = tl.cdiv(N, BLOCK)
+    segment = (tl.program_id(0) // blocks).to(tl.int64)
+    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = n < N
+    i = segment // K
+    first = (segment % K).to(tl.int32) * S
+    last = tl.minimum(first + S, T)
+    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+
+    a_ = tl.load(a + n, mask=inside, other=0.0)
+    a2 = a_ * a_
+    if HAS_B:
+        b_ = tl.load(b + n, mask=inside, other=0.0)
+    if not Q_VARIES:
+        q_ = noise(tl.load(q + n, mask=inside, other=1.0), q_floor, Q_RAW)
+    m, P = belief(m_start, P_start, segment * m_i + n, segment * P_i + n, inside, dtype, HAS_START)
+    zero = tl.zeros((BLOCK,), dtype)
+    m_at, P_at = zero, zero
+    if HAS_RESET:
+        m_fresh, P_fresh = belief(
+            m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
+        )
+    u_row, w_row, r_row, q_row = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    mean_row, variance_row = mean + i * out_i + n, variance + i * out_i + n
+    kept = saved + (i * tl.cdiv(T, C) + first // C) * 2 * N + n
+
+    ahead = chunk_of_signals(
+        u_row, w_row, r_row, q_row, first, stop, inside, u_t, w_t, r_t, q_t,
+        HAS_U, Q_VARIES, FULL, C, dtype,
+    )  # fmt: skip
+    for t in range(first, last, C):
+        us, ws, rs, qs = ahead
+        ahead = chunk_of_signals(
+            u_row, w_row, r_row, q_row, tl.minimum(t + C, last - C) if FULL else t + C,
+            stop, inside, u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
+        )  # fmt: skip
+        if PREFETCH > 0:
+            later = tl.minimum(t + (1 + PREFETCH) * C, last - C)
+            prefetch(w_row, later, w_t, C)
+            prefetch(r_row, later, r_t, C)
+            if HAS_U:
+                prefetch(u_row, later, u_t, C)
+        reads = ()
+        if HAS_RESET:
+            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
+        if HAS_OBSERVED:
+            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
+        rs = noises_of(rs, r_floor, R_RAW, C)
+        if Q_VARIES:
+            qs = noises_of(qs, q_floor, Q_RAW, C)
+        tl.store(kept, m_at + m, mask=inside)
+        tl.store(kept + N, P_at + P, mask=inside)
+        kept += 2 * N
+        slow = slow_chunk(
+            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
+        )
+        m_at, m = anchored(m_at, m, slow)
+        P_at, P = anchored(P_at, P, slow)
+        mean_t, variance_t = mean_row + t * N, variance_row + t * N
+        for j in tl.static_range(C):
+            if HAS_RESET:
+                m_at, m = tl.where(resets[j], 0.0, m_at), tl.where(resets[j], m_fresh, m)
+                P_at, P = tl.where(resets[j], 0.0, P_at), tl.where(resets[j], P_fresh, P)
+            d = zero
+            if HAS_U:
+                d = b_ * us[j] if HAS_B else us[j]
+            m_new, P_new, _k, _g, _e = filter_step(
+                m_at, m, P_at, P, d, a_, a2, qs[j] if Q_VARIES else q_, ws[j], rs[j],
+                reads[j] if HAS_OBSERVED else True, not HAS_OBSERVED, True,
+            )  # fmt: skip
+            if CHECK:
+                valid = t + j < stop
+                m, P = tl.where(valid, m_new, m), tl.where(valid, P_new, P)
+            else:
+                m, P = m_new, P_new
+            here = None if FULL else inside & (t + j < last)
+            tl.store(mean_t + j * N, (m_at + m).to(out), mask=here)
+            tl.store(variance_t + j * N, (P_at + P).to(out), mask=here)
+    if last == T:
+        tl.store(m_end + i * N + n, m_at + m, mask=inside)
+        tl.store(P_end + i * N + n, P_at + P, mask=inside)

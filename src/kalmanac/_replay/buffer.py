@@ -1,0 +1,262 @@
+"""The replay: takes single steps of many streams, hands out batches of windows.
+
+Sub-trajectories are right-padded and hold T+1 observations. Windows begin with the initial belief
+and a zero previous action; the true previous action and burn-in are options.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from kalmanac._observation import Observation, Sizes
+from kalmanac._ops.transfer import sent
+from kalmanac._ops.windows import Windows
+from kalmanac._replay.episodes import Episodes
+from kalmanac._replay.sampling import (
+    RULES,
+    Batch,
+    collate,
+    draw_one_a_row,
+    draw_windows,
+    lay_one_a_row,
+    lay_packed,
+)
+from kalmanac._replay.storage import (
+    Indices,
+    Storage,
+    Values,
+    check_actions,
+    check_flags,
+    check_observations,
+    check_rewards,
+    check_sizes,
+    check_streams,
+    check_whole_number,
+    require,
+    row_bytes,
+)
+
+FIRST_ROWS = 256  # of each stream; doubled when needed
+
+
+class Replay:
+    """Steps of `streams` environments, the unfinished episodes included.
+
+    `capacity` bounds the transitions held (None: no bound), in equal shares for the streams. Where
+    a stream's next transition would exceed its share, its oldest episode leaves as a whole. An
+    open episode longer than the share keeps its newest transitions, and is from then on an
+    episode that begins where they begin: its first token has no previous action.
+    """
+
+    def __init__(
+        self, sizes: Sizes, streams: int, *, capacity: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:  # fmt: skip
+        check_sizes(sizes)
+        check_whole_number("streams", streams, 1)
+        if capacity is not None:
+            check_whole_number("capacity", capacity, streams)
+        self.sizes, self.streams, self.capacity = sizes, streams, capacity
+        self.device = torch.device(device)
+        share = None if capacity is None else capacity // streams
+        self._most_rows = _most_rows(capacity, streams)
+        rows = FIRST_ROWS if self._most_rows is None else min(FIRST_ROWS, self._most_rows)
+        self._storage = Storage(sizes, streams, rows, self.device)
+        self._episodes = Episodes(streams, share, rows, self.device)
+
+    @property
+    def steps(self) -> int:
+        """Transitions held."""
+        return int(self._episodes.held.sum())
+
+    @property
+    def episodes(self) -> int:
+        """Episodes held; an open one counts from its first transition on."""
+        return self._episodes.count
+
+    def reserve(self, steps: int) -> None:
+        """Make room for so many more transitions at once: until they have come, nothing moves.
+
+        Images are an exception: with episodes of a few steps they need up to twice the room, and
+        get it when they do.
+        """
+        each = -(-steps // self.streams)
+        rows = int(self._episodes.head.max()) + _reserved_rows(self.sizes, each)
+        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+        self._episodes.reserve(self.episodes + steps if self.capacity is None else self.capacity)
+
+    def places(self) -> tuple[int, ...]:
+        """Where the tensors lie that `sample` reads; other numbers after they had to move."""
+        table = self._episodes.table()
+        tensors = (*self._storage.fields.values(), *table)
+        return (self._storage.rows, *table.entries.shape, *(x.data_ptr() for x in tensors))
+
+    def settle(self) -> None:
+        """Bring the table of episodes on the device up to date, as `sample` would."""
+        self._episodes.table()
+
+    def begin(self, streams: Values, observation: Observation[Values]) -> None:
+        """First observations (k, …) of new episodes of the streams (k,)."""
+        at = check_streams(streams, self.streams)
+        require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
+        token = check_observations(observation, at, self._storage.parts)
+        self._make_rows(at)
+        rows = self._storage.rows_at(at, self._episodes.head[at])
+        there, *fields = sent([rows, *token.values()], self.device)
+        self._storage.write(there, **dict(zip(token, fields, strict=True)))
+        self._episodes.begin(at)
+
+    def add(
+        self, streams: Values, action: Values, reward: Values, terminated: Values,
+        truncated: Values, observation: Observation[Values],
+    ) -> None:  # fmt: skip
+        """One transition in each of the streams (k,), with the observation it led to.
+
+        The episode ends where `terminated` or `truncated`: the observation is then its last.
+        """
+        at = check_streams(streams, self.streams)
+        require("add", self._episodes.open[at], at, "an open episode there: begin() one")
+        ends = check_flags("terminated", terminated, at)
+        stops = check_flags("truncated", truncated, at)
+        done = {
+            "action": check_actions(action, at, self.sizes),
+            "reward": check_rewards(reward, at),
+            "terminated": torch.from_numpy(ends),
+        }
+        token = check_observations(observation, at, self._storage.parts)
+        self._episodes.make_room(at)
+        self._make_rows(at)
+        head = self._episodes.head[at]
+        rows = [self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)]
+        then, now, *fields = sent([*rows, *done.values(), *token.values()], self.device)
+        self._storage.write(then, **dict(zip(done, fields[: len(done)], strict=True)))
+        self._storage.write(now, **dict(zip(token, fields[len(done) :], strict=True)))
+        self._episodes.extend(at)
+        self._episodes.close(at[ends | stops])
+
+    def close(self, streams: Values | None = None) -> None:
+        """End the open episodes of these streams, or of all, as truncated.
+
+        For those whose environment was lost. Streams without an open episode stay as they are.
+        """
+        if streams is None:
+            streams = np.flatnonzero(self._episodes.open)
+        self._episodes.close(check_streams(streams, self.streams))
+
+    def sample(
+        self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
+        burn_in: int = 0, true_previous_action: bool = False, packed: bool = False,
+    ) -> Batch:  # fmt: skip
+        """`batch` windows of up to `context` transitions, drawn by a rule of `RULES`.
+
+        Each window is extended to the left by up to `burn_in` stored steps, which are not `valid`.
+        Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
+        as fit, there are as few of them as needed, and columns that none uses are left out.
+        """
+        if rule == "episodes" and not packed:
+            self._check_draw(batch, context, burn_in, rule)
+            windows, places = draw_one_a_row(
+                self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
+                generator=generator,
+            )  # fmt: skip
+            return collate(
+                places, windows, self._storage, true_previous_action=true_previous_action
+            )
+        windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
+        return self.gather(
+            windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
+        )
+
+    def draw(
+        self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
+        burn_in: int = 0,
+    ) -> Windows:  # fmt: skip
+        """Choose windows. They are good until the next `add` or `close`."""
+        self._check_draw(batch, context, burn_in, rule)
+        return draw_windows(
+            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
+        )
+
+    def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
+        check_whole_number("batch", batch, 1)
+        check_whole_number("context", context, 1)
+        check_whole_number("burn_in", burn_in, 0)
+        if rule not in RULES:
+            raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(RULES)}")
+        if self._episodes.count == 0:
+            raise ValueError("replay: got no transitions yet, expected at least one to draw from")
+
+    def gather(
+        self, windows: Windows, most: int, *, true_previous_action: bool = False,
+        packed: bool = False,
+    ) -> Batch:  # fmt: skip
+        """Read windows of up to `most` transitions. Only packed ones need the host."""
+        places = (lay_packed if packed else lay_one_a_row)(windows, self._storage, most + 1)
+        return collate(places, windows, self._storage, true_previous_action=true_previous_action)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all steps and of the bookkeeping, on the host, as tensors and plain data."""
+        used = min(self._storage.rows, int(self._episodes.head.max()))
+        return {
+            "sizes": self.sizes._asdict(),
+            "streams": self.streams,
+            "capacity": self.capacity,
+            "rows": self._storage.rows,
+            "storage": self._storage.state(used),
+            "episodes": self._episodes.state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become the replay that `state` was taken from; what comes next comes bit for bit."""
+        shapes = tuple(tuple(shape) for shape in state["sizes"].get("images", ()))
+        for name, came, own in (
+            ("sizes", state["sizes"] | {"images": shapes}, self.sizes._asdict()),
+            ("streams", state["streams"], self.streams),
+            ("capacity", state["capacity"], self.capacity),
+        ):
+            if came != own:
+                raise ValueError(f"{name}: got {came}, expected {own}")
+        self._storage.load(state["rows"], state["storage"])
+        self._episodes.load(state["rows"], state["episodes"])
+
+    def _make_rows(self, streams: Indices) -> None:
+        needed, rows = self._episodes.rows_needed(streams), self._storage.rows
+        if needed <= rows:
+            return
+        while rows < needed:
+            rows *= 2
+        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+
+    def _grow(self, rows: int) -> None:
+        if rows > self._storage.rows:
+            self._storage.grow(rows, self._episodes.head)
+            self._episodes.index_rows(rows)
+
+
+def bytes_needed(
+    sizes: Sizes, streams: int, steps: int, *, capacity: int | None = None, reserved: bool = False
+) -> int:
+    """What a replay holds after so many steps: as reserved for them, or doubled as they came.
+
+    Where it doubles, the old half goes when the new one is half full, and episodes of a few steps
+    take up to twice as many rows.
+    """
+    each = -(-steps // streams)
+    rows = _reserved_rows(sizes, each) if reserved else FIRST_ROWS
+    while rows < 1 + min(each, each if capacity is None else capacity // streams):
+        rows *= 2
+    most = _most_rows(capacity, streams)
+    rows = rows if most is None else min(rows, most)
+    episodes = steps if capacity is None else capacity
+    return int((streams * rows + 1) * row_bytes(sizes)) + 3 * 8 * episodes
+
+
+def _reserved_rows(sizes: Sizes, steps: int) -> int:
+    """Of a stream, for so many steps: an episode has one observation more than it has steps."""
+    return steps + FIRST_ROWS if sizes.images else 2 * steps + 1
+
+
+def _most_rows(capacity: int | None, streams: int) -> int | None:
+    """Of a stream: length-1 episodes fill two rows a transition, and an open one its first."""
+    return None if capacity is None else 2 * (capacity // streams) + 1

@@ -1,0 +1,178 @@
+"""Which rows are which episode: a dense table that is kept up to date in place.
+
+An episode of L transitions fills L+1 positions of its stream. It enters the table with its first
+transition and grows there, so that unfinished episodes are drawn like all others. The bookkeeping
+is done on the host; on another device the table has a copy, brought up to date before a draw.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kalmanac._ops.transfer import is_host, sent
+from kalmanac._replay.storage import Indices
+
+STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
+
+
+class Table(NamedTuple):
+    """The drawable episodes as tensors of fixed shape."""
+
+    entries: Tensor  # (3, slots) int64: stream, first position, length; length 0 in free slots
+    episodes: Tensor  # (1,) int64: how many; they have the first slots
+
+
+class Episodes:
+    """The episodes held, stream by stream. Positions count from a stream's first row ever."""
+
+    def __init__(self, streams: int, share: int | None, rows: int, device: torch.device) -> None:
+        self.share = share  # most transitions a stream may hold
+        self.head = np.zeros(streams, np.int64)  # the position after the last row
+        self.tail = np.zeros(streams, np.int64)  # the position of the oldest row
+        self.held = np.zeros(streams, np.int64)  # transitions
+        self.open = np.zeros(streams, np.bool_)
+        self.slot = np.full(streams, -1, np.int64)  # of the open episode, once it has a transition
+        self.followed: list[Indices] | None = None  # slots that changed, where somebody asks for it
+        self.device = device
+        self._copied = not is_host(device)  # else the tensors are the bookkeeping's own memory
+        self._set_table(np.zeros((3, 64), np.int64), 0)
+        self.index_rows(rows)
+
+    @property
+    def count(self) -> int:
+        """Episodes with at least one transition, finished or not."""
+        return int(self._count[0])
+
+    def table(self) -> Table:
+        """The table on the device, up to date."""
+        if self._changed:
+            slots = np.unique(np.concatenate(self._changed))
+            news = [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
+            at, entries, count = sent(news, self.device)
+            self._entries.index_copy_(1, at, entries)
+            self._drawable.copy_(count)
+            self._changed.clear()
+        return Table(self._entries, self._drawable)
+
+    def rows_needed(self, streams: Indices) -> int:
+        """Rows that hold what these streams have and one observation more."""
+        return int((self.head[streams] - self.tail[streams]).max(initial=0)) + 1
+
+    def index_rows(self, rows: int) -> None:
+        """Find episodes by their first row, in rings of `rows`. Only eviction asks for it."""
+        self._rows = rows
+        if self.share is not None:
+            self._slot_at = np.zeros((self.head.size, rows), np.int64)
+            self._place(np.arange(self.count))
+
+    def reserve(self, episodes: int) -> None:
+        """Room in the table for so many episodes in all."""
+        missing = episodes - self._table.shape[1]
+        if missing > 0:
+            self._set_table(np.pad(self._table, ((0, 0), (0, missing))), self.count)
+
+    def begin(self, streams: Indices) -> None:
+        """The next position of each stream holds the first observation of an episode."""
+        self.open[streams] = True
+        self.head[streams] += 1
+
+    def make_room(self, streams: Indices) -> None:
+        """Let whole oldest episodes leave where one transition more would exceed the share.
+
+        Every episode has a transition, so one for each stream is enough. An open episode that
+        fills the share on its own loses its oldest step instead.
+        """
+        if self.share is None:
+            return
+        full = streams[self.held[streams] >= self.share]
+        if full.size == 0:
+            return
+        oldest = self._slot_at[full, self.tail[full] % self._rows]
+        alone = oldest == self.slot[full]
+        slots, shortened = oldest[~alone], full[alone]
+        left, lengths = full[~alone], self._table[LENGTH, slots]
+        self.tail[left] += lengths + 1
+        self.held[left] -= lengths
+        self.tail[shortened] += 1
+        self.held[shortened] -= 1
+        self._table[FIRST, oldest[alone]] += 1
+        self._table[LENGTH, oldest[alone]] -= 1
+        self._place(oldest[alone])
+        self._remove(slots)
+
+    def extend(self, streams: Indices) -> None:
+        """One transition and one observation more in each stream."""
+        fresh = streams[self.slot[streams] < 0]
+        if fresh.size:
+            count, slots = self.count, np.arange(self.count, self.count + fresh.size)
+            if slots[-1] >= self._table.shape[1]:
+                self._set_table(np.pad(self._table, ((0, 0), (0, int(slots[-1])))), count)
+            self._count[0] = count + fresh.size
+            self.slot[fresh] = slots
+            self._table[STREAM, slots] = fresh
+            self._table[FIRST, slots] = self.head[fresh] - 1
+            self._place(slots)
+        self.head[streams] += 1
+        self.held[streams] += 1
+        self._table[LENGTH, self.slot[streams]] += 1
+        self._note(self.slot[streams])
+
+    def close(self, streams: Indices) -> None:
+        """Open episodes end. One without a transition is forgotten."""
+        self.head[streams[self.open[streams] & (self.slot[streams] < 0)]] -= 1
+        self.open[streams] = False
+        self.slot[streams] = -1
+
+    def state(self, *, with_table: bool = True) -> dict[str, Tensor]:
+        """Copies of the bookkeeping."""
+        arrays = {"head": self.head, "tail": self.tail, "held": self.held, "open": self.open}
+        arrays |= {"slot": self.slot}
+        if with_table:
+            arrays["table"] = self._table[:, : self.count]
+        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+    def load(self, rows: int, state: dict[str, Tensor]) -> None:
+        """Take over what `state` handed out."""
+        arrays = {name: tensor.cpu().numpy().copy() for name, tensor in state.items()}
+        self.head, self.tail, self.held = arrays["head"], arrays["tail"], arrays["held"]
+        self.open, self.slot = arrays["open"], arrays["slot"]
+        self._set_table(np.pad(arrays["table"], ((0, 0), (0, 64))), arrays["table"].shape[1])
+        self.index_rows(rows)
+
+    def _remove(self, slots: Indices) -> None:
+        """Take episodes out; those in the last slots move into the gaps."""
+        if slots.size == 0:
+            return
+        count = self.count
+        left = count - slots.size
+        stays = np.ones(slots.size, np.bool_)
+        stays[slots[slots >= left] - left] = False
+        movers, gaps = left + np.flatnonzero(stays), slots[slots < left]
+        self._table[:, gaps] = self._table[:, movers]
+        self._place(gaps)
+        owners = self._table[STREAM, gaps]
+        moved_open = self.slot[owners] == movers
+        self.slot[owners[moved_open]] = gaps[moved_open]
+        self._table[LENGTH, left:count] = 0
+        self._count[0] = left
+        self._note(gaps)
+        self._note(np.arange(left, count))
+
+    def _place(self, slots: Indices) -> None:
+        if self.share is not None:
+            first = self._table[FIRST, slots] % self._rows
+            self._slot_at[self._table[STREAM, slots], first] = slots
+
+    def _note(self, slots: Indices) -> None:
+        if self._copied:
+            self._changed.append(slots)
+        if self.followed is not None:
+            self.followed.append(slots)
+
+    def _set_table(self, table: Indices, count: int) -> None:
+        self._table, self._count = table, np.array([count])
+        self._entries = torch.from_numpy(table).to(self.device, copy=self._copied)
+        self._drawable = torch.from_numpy(self._count).to(self.device, copy=self._copied)
+        self._changed: list[Indices] = []

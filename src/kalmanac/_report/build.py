@@ -1,0 +1,184 @@
+"""The whole report in order: read, group, tabulate, draw, bind. An odd run stops no others."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeVar
+
+from kalmanac._messages import one_line
+from kalmanac._report.groups import Group, labels, make_groups
+from kalmanac._report.page import Shown, page_data, write_page
+from kalmanac._report.paper import PARTS, Missing, draw_part
+from kalmanac._report.runs import read_runs
+from kalmanac._report.style import save, styled
+from kalmanac._report.table import Table
+from kalmanac._report.tables import make_tables
+
+Value = TypeVar("Value")
+
+
+def without_odd_runs(
+    make: Callable[[Sequence[Group]], Value], groups: Sequence[Group], notices: list[str],
+    what: str, attempt: Callable[[Sequence[Group]], object] | None = None,
+) -> Value | None:  # fmt: skip
+    """`make` of all groups, or of those runs that it can be made of; the others are named.
+
+    Readers have checked what they could, so that this is for what nobody has thought of. None where
+    nothing can be made, though each run is sound. An OSError is nobody's: the disk is full.
+
+    Args:
+        what: what is made, for the notices.
+        attempt: the same as `make`, without leaving anything behind.
+    """
+    try:
+        return make(groups)
+    except OSError:
+        raise
+    except Exception:
+        pass
+    odd: dict[str, str] = {}
+    _find([replace(g, runs=(run,)) for g in groups for run in g.runs], attempt or make, odd)
+    notices += [f"{name}: left out of {what}: {told}" for name, told in odd.items()]
+    sound = []
+    for group in groups:
+        if runs := tuple(run for run in group.runs if run.name not in odd):
+            sound.append(replace(group, runs=runs))
+    try:
+        return make(sound)
+    except OSError:
+        raise
+    except Exception as error:
+        notices.append(f"{what}: left out: {one_line(repr(error))}")
+        return None
+
+
+def _find(
+    alone: Sequence[Group], attempt: Callable[[Sequence[Group]], object], odd: dict[str, str]
+) -> None:
+    """Name the runs of which nothing can be made, by halves: most runs are sound."""
+    try:
+        attempt(alone)
+    except OSError:
+        raise
+    except Exception as error:
+        if len(alone) == 1:
+            odd[alone[0].runs[0].name] = one_line(repr(error))
+            return
+        middle = len(alone) // 2
+        _find(alone[:middle], attempt, odd)
+        _find(alone[middle:], attempt, odd)
+
+
+PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
+MANY = 200  # runs, above which a second process draws too
+
+
+class Report(NamedTuple):
+    """What was made."""
+
+    runs: int
+    figures: list[Shown]
+    missing: list[Missing]
+    tables: list[Table]
+    notices: list[str]
+    labels: list[str]
+
+
+def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda text: None) -> Report:
+    """Everything that the runs below `folder` allow, written to `out`.
+
+    Args:
+        say: is told what happens next, in words.
+    """
+    say(f"reading {folder}")
+    runs, notices = read_runs(folder, leave_out=out)
+    groups = make_groups(runs, notices)
+    runs = [run for group in groups for run in group.runs]
+    say(f"drawing {len(runs):,} runs")
+    if not groups:
+        return Report(0, [], [], [], notices, [])
+    for name in (FIGURES, TABLES):
+        (out / name).mkdir(parents=True, exist_ok=True)
+    figures, missing, tables = _work(groups, out, notices)
+    for table in tables:
+        (out / TABLES / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
+        (out / TABLES / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")
+    data = without_odd_runs(page_data, groups, notices, "the page") or page_data([])
+    write_page(
+        out / PAGE, f"Report: {one_line(folder.resolve().name, 80)}", groups, data=data,
+        figures=figures, missing=missing, tables=tables, notices=notices, pictures=out / FIGURES,
+    )  # fmt: skip
+    marks = [label for label in labels(groups) if label]
+    return Report(len(runs), figures, missing, tables, notices, marks)
+
+
+Made = list[Shown | Missing]
+
+
+def draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Made, list[str]]:
+    """One part of the paper's list, saved; what could not be read or drawn on the way."""
+    notices: list[str] = []
+    item, _ = PARTS[part]
+    with styled(), TemporaryDirectory() as aside:
+        made = without_odd_runs(
+            lambda some: _draw(part, some, folder), groups, notices, f"“{item.title}”",
+            lambda some: _draw(part, some, Path(aside)),
+        )  # fmt: skip
+    shown, told = made or ([], [])
+    return shown, [*told, *notices]
+
+
+def _draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Made, list[str]]:
+    made: Made = []
+    notices: list[str] = []
+    names: Counter[str] = Counter()
+    for number, title, one in draw_part(part, groups, notices):
+        if isinstance(one, Missing):
+            made.append(one)
+            continue
+        names[one.name] += 1
+        again = names[one.name]  # settings that differ by a sign that no file's name can have
+        name = f"{one.name}-{again}" if again > 1 else one.name
+        save(one.figure, folder, name)
+        heading = " ".join(one.figure.get_suptitle().split()) or title
+        made.append(Shown(number, heading, name, one.caption))
+    return made, notices
+
+
+def _work(
+    groups: Sequence[Group], out: Path, notices: list[str]
+) -> tuple[list[Shown], list[Missing], list[Table]]:
+    """Figures and tables; with many runs, figures are drawn by two processes of their own."""
+    many = sum(len(group.runs) for group in groups) >= MANY and (os.cpu_count() or 1) > 1
+
+    def tabulate() -> list[Table]:
+        return _apart(without_odd_runs(make_tables, groups, notices, "the tables") or [])
+
+    if many:
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+            jobs = [pool.submit(draw, i, groups, out / FIGURES) for i in range(len(PARTS))]
+            tables = tabulate()
+            drawn = [job.result() for job in jobs]
+    else:
+        drawn = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
+        tables = tabulate()
+    made = [one for some, _ in drawn for one in some]
+    notices += dict.fromkeys(text for _, some in drawn for text in some)
+    figures = [one for one in made if isinstance(one, Shown)]
+    return figures, [one for one in made if isinstance(one, Missing)], tables
+
+
+def _apart(tables: Sequence[Table]) -> list[Table]:
+    """No two under one name."""
+    names: Counter[str] = Counter()
+    found = []
+    for table in tables:
+        names[table.name] += 1
+        again = names[table.name]
+        found.append(replace(table, name=f"{table.name}-{again}") if again > 1 else table)
+    return found

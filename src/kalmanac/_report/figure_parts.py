@@ -1,0 +1,153 @@
+"""What the paper's items share: a drawing with its caption, and curves of groups."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from kalmanac._messages import one_line
+from kalmanac._report.figures import Line, draw_aggregate
+from kalmanac._report.groups import LONG, WORDS, Group, agent_name, agent_order
+from kalmanac._report.scores import (
+    RETURN,
+    Aggregate,
+    Scale,
+    best,
+    curve,
+    last,
+    scaled,
+    scaled_curves,
+)
+from kalmanac._report.statistics import iqm_interval, performance_profile, resamples
+from kalmanac._report.style import Look, looks
+
+SEED = 0  # of all bootstrap resamples
+THRESHOLDS = 101  # of a performance profile
+BAND = "Lines are means over seeds, bands their standard error."
+MOST_PANELS = 60  # of a figure
+LONGEST_NAME = 180  # bytes of a file's, beside the figure's own
+INTERVALS = "Bands are 95 % stratified bootstrap intervals over seeds."
+
+Shown = TypeVar("Shown")
+
+
+class Drawing(NamedTuple):
+    """A finished figure: the name of its files, and what a reader has to know."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+
+class Setting(NamedTuple):
+    """Runs that belong in one figure: the same label, the same environment but for its level."""
+
+    label: str
+    conditions: tuple[tuple[str, Any], ...]
+    groups: list[Group]
+
+    @property
+    def words(self) -> str:
+        """For titles: the label and what is unusual about the environment, or nothing."""
+        told = (f"{one_line(k, WORDS)} {one_line(v, WORDS)}" for k, v in self.conditions)
+        return one_line(", ".join([*filter(None, [self.label]), *told]), LONG)
+
+    def title(self, text: str) -> str:
+        """`text`, marked with the label wherever there is one."""
+        return f"{text} ({self.words})" if self.words else text
+
+    def name(self, text: str) -> str:
+        """A file's name."""
+        return file_name(text, self.words)
+
+
+def file_name(text: str, words: str) -> str:
+    """`text` and what files can have of `words` in their names, whoever wrote these."""
+    plain = re.sub(r"[^\w.+]+", "-", words).strip("-")
+    if len(plain.encode()) > LONGEST_NAME or (words and not plain):
+        plain = f"{plain[: LONGEST_NAME // 4]}-{sha256(words.encode()).hexdigest()[:8]}".strip("-")
+    return f"{text}-{plain}" if plain else text
+
+
+def sheets(shown: Sequence[Shown]) -> Iterator[Sequence[Shown]]:
+    """Panels in as many figures as it takes: a picture has no room for thousands."""
+    yield from (shown[i : i + MOST_PANELS] for i in range(0, len(shown), MOST_PANELS))
+
+
+def settings_of(groups: Iterable[Group], *levels: str) -> list[Setting]:
+    """Groups by label and conditions, the conditions `levels` aside; the plain setting first."""
+    found: dict[tuple[str, Any], list[Group]] = defaultdict(list)
+    for group in groups:
+        rest = tuple((k, v) for k, v in group.conditions if k not in levels)
+        found[group.label, rest].append(group)
+    ordered = sorted(found, key=lambda key: (key[0] != "", key[0], str(key[1])))
+    return [Setting(*key, found[key]) for key in ordered]
+
+
+def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
+    """The look of every agent, by its name in the legend, in the paper's order."""
+    agents = sorted({group.agent for group in groups}, key=agent_order)
+    return {agent_name(agent): look for agent, look in looks(agents).items()}
+
+
+def lines(
+    groups: Sequence[Group], key: str = f"in/{RETURN}", *, best_so_far: bool = False
+) -> dict[str, Line]:
+    """Mean and standard error over the seeds of each agent, as far as all of them came."""
+    return {
+        agent_name(group.agent): line(group, key, best_so_far=best_so_far)
+        for group in sorted(groups, key=lambda group: agent_order(group.agent))
+    }
+
+
+def line(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False) -> Line:
+    """One group's curve."""
+    steps, values = curve(group, key, best_so_far=best_so_far).shared()
+    mean = values.mean(axis=0)
+    runs = len(values)
+    error = values.std(axis=0, ddof=1) / np.sqrt(runs) if runs > 1 else np.zeros_like(mean)
+    return Line(steps, mean, mean - error, mean + error)
+
+
+def seeds(groups: Iterable[Group]) -> str:
+    """ "5 seeds", or "2–5 seeds", with the unfinished ones among them."""
+    found = list(groups)
+    counts = [len(group.runs) for group in found]
+    if not counts:
+        return "no seeds"
+    low, high = min(counts), max(counts)
+    told = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low}–{high} seeds"
+    open_ends = sum(not run.finished for group in found for run in group.runs)
+    return told + (f", {open_ends} runs not finished" if open_ends else "")
+
+
+def draw_sum(
+    chosen: Aggregate, scales: Mapping[str, Scale], *, title: str, score: str, mmer: bool,
+    names: Mapping[str, str] | None = None, look: Mapping[str, Look] | None = None,
+) -> tuple[Figure, str]:  # fmt: skip
+    """Interquartile mean over the training and performance profile at its end, and a caption."""
+    every = {agent: scaled(g, scales, best if mmer else last) for agent, g in chosen.agents.items()}
+    top = max(1.2, 1.05 * max(float(x.max()) for rows in every.values() for x in rows))
+    low = min(0.0, min(float(x.min()) for rows in every.values() for x in rows))
+    thresholds = np.linspace(max(low, -1.0), min(top, 3.0), THRESHOLDS)
+    said = names or {agent: agent_name(agent) for agent in chosen.agents}
+    curves, profiles = {}, {}
+    for agent in sorted(chosen.agents, key=agent_order):
+        rng = np.random.default_rng(SEED)
+        drawn = resamples([len(x) for x in every[agent]], rng)
+        profiles[said[agent]] = performance_profile(every[agent], thresholds, drawn)
+        steps, values = scaled_curves(chosen.agents[agent], scales, best_so_far=mmer)
+        if steps.size:
+            point, below, above = iqm_interval(values, drawn)
+            curves[said[agent]] = Line(steps, point, below, above)
+    groups = [group for row in chosen.agents.values() for group in row]
+    figure = draw_aggregate(
+        curves, profiles, thresholds, look or looks_of(groups), title=title, score=score
+    )
+    tasks = f"{len(chosen.tasks)} tasks" if len(chosen.tasks) > 1 else chosen.tasks[0]
+    left_out = "".join(f" {text[0].upper()}{text[1:]}." for text in chosen.left_out)
+    return figure, f"{tasks}, {seeds(groups)}. {INTERVALS}{left_out}"

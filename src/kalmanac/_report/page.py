@@ -1,0 +1,255 @@
+"""One HTML file with everything in it: curves to explore, figures, tables, every run's settings.
+
+It needs no network and nothing beside it: plotly.js, data, style and pictures are inside.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from plotly.offline import get_plotlyjs
+
+from kalmanac._messages import one_line
+from kalmanac._report.figure_parts import line
+from kalmanac._report.groups import WORDS, Group, agent_order
+from kalmanac._report.paper import Missing
+from kalmanac._report.published import MAMBA
+from kalmanac._report.runs import Run
+from kalmanac._report.scores import LENGTH, NORMALIZED, RETURN, WINS, curve, places
+from kalmanac._report.style import looks
+from kalmanac._report.table import Table
+from kalmanac._version import __version__
+
+NAMES = {RETURN: "return", NORMALIZED: "return / scale", LENGTH: "length", WINS: "win rate"}
+PLACES = {"in": "", "out": ", out of distribution"}
+BEST_SO_FAR = "best return so far (MMER)"
+NOTICES = 12  # that a reader sees at once
+DIGITS = 5  # of a number on the page
+MOST_EXACT = 2**53  # beyond it, and where it is not finite, a browser has no such number
+
+
+class Shown(NamedTuple):
+    """A figure's place in the paper's list (None: not the paper's), and its files."""
+
+    number: int | None
+    title: str
+    name: str
+    caption: str
+
+
+def write_page(
+    file: Path, title: str, groups: Sequence[Group], *, data: Mapping[str, Any],
+    figures: Sequence[Shown], missing: Sequence[Missing], tables: Sequence[Table],
+    notices: Sequence[str], pictures: Path,
+) -> None:  # fmt: skip
+    """Write `file` with `page_data`; the PNG files of `figures` lie in `pictures`, beside it."""
+    runs = [run for group in groups for run in group.runs]
+    labels = sorted({group.label for group in groups if group.label})
+    parts = {
+        "title": escape(title),
+        "style": _resource("page.css"),
+        "counts": escape(_counts(groups, runs)),
+        "labels": "".join(
+            f'<p class="label">{escape(label)}: such runs are not the paper\'s, and are marked '
+            "wherever they appear</p>"
+            for label in labels
+        ),
+        "contents": _contents(notices, missing),
+        "notices": _notices(notices),
+        "figures": _figures(figures, pictures),
+        "missing": _missing(missing),
+        "tables": "".join(map(_table, tables)),
+        "footer": escape(f"Made by kalmanac {__version__} from run folders alone."),
+        "plotly": get_plotlyjs().replace("</script", "<\\/script"),
+        # no tag begins in it, whatever a browser takes for one inside a script
+        "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "script": _resource("page.js"),
+    }
+    html = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("page.html"))
+    file.write_text(html, encoding="utf-8")
+
+
+def page_data(groups: Sequence[Group]) -> dict[str, Any]:
+    """What the page's script draws: agents, numbers to choose from, groups with curves, runs."""
+    drawn_as = {  # by the name in the legend: a variant has a look of its own, a label has not
+        group.agent_title: group.agent if group.main else f"{group.agent} {group.variant}"
+        for group in sorted(groups, key=lambda g: (agent_order(g.agent), g.variant, g.label))
+    }
+    found = looks(dict.fromkeys(drawn_as.values()))
+    variants = {group.agent_title for group in groups if not group.main}
+    look = {
+        title: {**found[name]._asdict(), "variant": title in variants}
+        for title, name in drawn_as.items()
+    }
+    rows: list[dict[str, Any]] = []
+    shown = []
+    for group in groups:
+        first = len(rows)
+        rows += [_run(run, group) for run in group.runs]
+        shown.append(
+            {
+                "family": group.family,
+                "task": group.task_title,
+                "agent": group.agent_title,
+                "curves": _curves(group),
+                "seed_numbers": [run.seed for run in group.runs],
+                "runs": list(range(first, len(rows))),
+            }
+        )
+    metrics = dict.fromkeys(name for group in shown for name in group["curves"])
+    return {"agents": look, "metrics": list(metrics), "groups": shown, "runs": rows}
+
+
+def _curves(group: Group) -> dict[str, dict[str, Any]]:
+    keys = [f"{place}/{name}" for name in NAMES for place in places([group])]
+    keys = [key for key in keys if any(key in run.values for run in group.runs)]
+    scale_is_one = all(
+        np.array_equal(run.values[f"in/{RETURN}"], run.values.get(f"in/{NORMALIZED}", []), True)
+        for run in group.runs
+        if f"in/{RETURN}" in run.values
+    )
+    found = {}
+    for key in keys:
+        place, _, name = key.partition("/")
+        if name != NORMALIZED or not scale_is_one:
+            where = PLACES.get(place, f", {one_line(place, WORDS)}")
+            found[NAMES[name] + where] = _curve(group, key)
+    if f"in/{RETURN}" in keys:
+        found[BEST_SO_FAR] = _curve(group, f"in/{RETURN}", best_so_far=True)
+    return found
+
+
+def _curve(group: Group, key: str, *, best_so_far: bool = False) -> dict[str, Any]:
+    whole = curve(group, key, best_so_far=best_so_far)
+    mean = line(group, key, best_so_far=best_so_far)
+    return {
+        "x": whole.steps.tolist(),
+        "mean": _numbers(mean.middle),
+        "error": _numbers(np.asarray(mean.high) - np.asarray(mean.middle)),
+        "seeds": [_numbers(row) for row in whole.values],
+    }
+
+
+def _run(run: Run, group: Group) -> dict[str, Any]:
+    known = run.values.get(f"in/{RETURN}", np.zeros(0))
+    known = known[np.isfinite(known)]
+    return {
+        "name": run.name,
+        "task": group.task_title,
+        "agent": group.agent_title,
+        "seed": run.seed,
+        "status": run.status,
+        "step": run.summary.get("step"),
+        "last": float(known[-1]) if known.size else None,
+        "best": float(known.max()) if known.size else None,
+        "hours": None if run.seconds is None else _said(round(run.seconds / 3600, 3)),
+        "version": run.version,
+        "began": _said(run.provenance.get("began")),
+        "experiment": _said(run.experiment),
+        "provenance": _said(run.provenance),
+    }
+
+
+def _said(value: Any) -> Any:
+    """A value of a run's files as a page can hold it."""
+    if isinstance(value, Mapping):
+        return {one_line(name, WORDS): _said(inside) for name, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said(inside) for inside in value]
+    exact = not isinstance(value, int | float) or abs(value) <= MOST_EXACT
+    return value if exact and not isinstance(value, str) else one_line(value)
+
+
+def _numbers(values: Any) -> list[float | None]:
+    return [
+        float(f"{x:.{DIGITS}g}") if np.isfinite(x) else None for x in np.asarray(values).tolist()
+    ]
+
+
+def _counts(groups: Sequence[Group], runs: Sequence[Run]) -> str:
+    tasks = len({group.task_title for group in groups})
+    agents = len({group.agent_title for group in groups})
+    unfinished = sum(not run.finished for run in runs)
+    told = [(len(runs), "run"), (tasks, "task"), (agents, "agent")]
+    words = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in told]
+    return " · ".join([*words, *([f"{unfinished:,} not finished"] if unfinished else [])])
+
+
+def _contents(notices: Sequence[str], missing: Sequence[Missing]) -> str:
+    names = {
+        "notices": "What to know first" if notices else "",
+        "curves": "Training curves",
+        "figures": "The paper's figures",
+        "missing": "Not drawn" if missing else "",
+        "tables": "Tables",
+        "runs": "Runs",
+    }
+    return "".join(f'<a href="#{key}">{escape(text)}</a>' for key, text in names.items() if text)
+
+
+def _notices(notices: Sequence[str]) -> str:
+    if not notices:
+        return ""
+    lines = [f"<li>{escape(text)}</li>" for text in notices]
+    head = '<section id="notices" class="warning"><h2>What to know first</h2>'
+    first, rest = "".join(lines[:NOTICES]), "".join(lines[NOTICES:])
+    told = f"{len(lines) - NOTICES} more"
+    more = f"<details><summary>{told}</summary><ul>{rest}</ul></details>" if rest else ""
+    return f"{head}<ul>{first}</ul>{more}</section>"
+
+
+def _figures(figures: Sequence[Shown], pictures: Path) -> str:
+    made = []
+    for shown in figures:
+        data = base64.b64encode((pictures / f"{shown.name}.png").read_bytes()).decode()
+        number = f"{shown.number} · " if shown.number else ""
+        links = "".join(
+            f'<a href="{pictures.name}/{escape(shown.name)}.{kind}">{kind.upper()}</a>'
+            for kind in ("png", "pdf")
+        )
+        made.append(
+            f'<figure id="{escape(shown.name)}"><h3>{number}{escape(shown.title)}</h3>'
+            f'<img alt="{escape(shown.title)}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{escape(shown.caption)} {links}</figcaption></figure>"
+        )
+    return "".join(made) or '<p class="empty">The runs allow none of them.</p>'
+
+
+def _missing(missing: Sequence[Missing]) -> str:
+    if not missing:
+        return ""
+    lines = "".join(
+        f"<li>{one.number} · {escape(one.title)}: needs {escape(one.needs)}</li>" for one in missing
+    )
+    return f'<section id="missing"><h2>Not drawn, for want of data</h2><ul>{lines}</ul></section>'
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in table.head)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_cell(text)}</td>" for text in row) + "</tr>" for row in table.rows
+    )
+    notes = "".join(
+        f'<p class="{"claim" if text == MAMBA else "note"}">{escape(text)}</p>'
+        for text in table.notes
+    )
+    links = f'<a href="tables/{escape(table.name)}.csv">CSV</a>'
+    return (
+        f'<details id="table-{escape(table.name)}" open><summary>{escape(table.title)}</summary>'
+        f'{notes}<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>'
+        f"</table></div><p class='note'>{links}</p></details>"
+    )
+
+
+def _cell(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
+def _resource(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")

@@ -1,0 +1,152 @@
+"""Every figure and table of the paper: what draws it, and which suite would bring its data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from kalmanac._report import best_arm, dmc, episodes, popgym
+from kalmanac._report.figure_parts import BAND, Drawing, lines, looks_of, seeds, settings_of, sheets
+from kalmanac._report.figures import Panel, draw_curves
+from kalmanac._report.groups import OTHER, Group
+
+Draw = Callable[[Sequence[Group], list[str]], Iterator[Drawing]]
+
+
+class Part(NamedTuple):
+    """One figure of an item, and what makes its data: a suite, or an evaluation after training."""
+
+    draw: Draw
+    needs: str
+    what: str = ""  # where an item has several
+
+
+class Item(NamedTuple):
+    """A figure or table of the paper; without a number, one that is not the paper's."""
+
+    number: int | None
+    title: str
+    parts: Sequence[Part]
+
+
+def of_groups(draw: Callable[[Sequence[Group]], Iterator[Drawing]]) -> Draw:
+    """A figure that needs nothing but the groups."""
+    return lambda groups, _: draw(groups)
+
+
+def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """Training curves in environments that are not the paper's."""
+    for setting in settings_of([g for g in groups if g.family == OTHER and g.main]):
+        tasks = list(dict.fromkeys(group.task for group in setting.groups))
+        shown = [
+            Panel(task, lines([g for g in setting.groups if g.task == task]), "return")
+            for task in tasks
+        ]
+        title = setting.title("Other environments: returns over the training")
+        caption = f"{BAND} {seeds(setting.groups)}."
+        for sheet in sheets(shown):
+            columns = min(3, max(2, len(sheet)))
+            figure = draw_curves(sheet, looks_of(setting.groups), columns=columns, title=title)
+            yield Drawing(setting.name("curves-other"), figure, caption)
+
+
+PLAYED = "or kalmanac watch RUN --out RUN/evaluations"
+ITEMS = (
+    Item(
+        1,
+        "Best Arm: example episodes with the Bayes posterior",
+        [Part(episodes.examples, f"suite best-arm, {PLAYED}")],
+    ),
+    Item(
+        2,
+        "Best Arm: return and length against cost",
+        [Part(of_groups(best_arm.returns_and_lengths), "suite best-arm")],
+    ),
+    Item(
+        3,
+        "Best Arm: heat maps of win rate and length",
+        [Part(best_arm.heatmaps, "suite best-arm-heatmap")],
+    ),
+    Item(
+        4,
+        "Best Arm: rollouts in a latent space of two channels",
+        [
+            Part(
+                episodes.latent_rollouts,
+                f"suite latent-rollouts, {PLAYED} --latent with an agent of two channels",
+            )
+        ],
+    ),
+    Item(
+        5,
+        "Noisy control: interquartile mean and profile",
+        [Part(of_groups(dmc.benchmark), "suite dmc, with Oracle")],
+    ),
+    Item(
+        6,
+        "Noisy control: ablation of the noise",
+        [Part(of_groups(dmc.noise_ablation), "suite dmc-noise, with Oracle")],
+    ),
+    Item(
+        7,
+        "POPGym: interquartile mean of MMER and profile",
+        [Part(of_groups(popgym.benchmark), "suite popgym")],
+    ),
+    Item(
+        8,
+        "POPGym: ablation of latent size and layers",
+        [Part(of_groups(popgym.size_ablation), "suite popgym-ablation")],
+    ),
+    Item(
+        9,
+        "Training curves",
+        [
+            Part(of_groups(best_arm.curves), "suite best-arm", "Best Arm"),
+            Part(of_groups(dmc.curves), "suite dmc", "noisy control"),
+            Part(of_groups(dmc.noise_curves), "suite dmc-noise", "increasing noise"),
+            Part(of_groups(popgym.curves), "suite popgym", "POPGym"),
+            Part(of_groups(popgym.size_curves), "suite popgym-ablation", "size and layers"),
+        ],
+    ),
+    Item(
+        10,
+        "Design of the Kalman layer",
+        [Part(of_groups(dmc.design), "suite dmc-design")],
+    ),
+    Item(
+        11,
+        "Control with noisy observations and actions",
+        [Part(of_groups(dmc.action_noise), "suite dmc-actions")],
+    ),
+    Item(
+        12,
+        "POPGym: final MMER of every task, and the table beside the paper's",
+        [Part(of_groups(popgym.final_scores), "suite popgym")],
+    ),
+    Item(None, "Other environments: training curves", [Part(of_groups(other_curves), "")]),
+)
+
+
+PARTS = tuple((item, part) for item in ITEMS for part in item.parts)
+
+
+class Missing(NamedTuple):
+    """What could not be drawn, and what would bring its data."""
+
+    number: int
+    title: str
+    needs: str
+
+
+def draw_part(
+    which: int, groups: Sequence[Group], notices: list[str]
+) -> Iterator[tuple[int | None, str, Drawing | Missing]]:
+    """The drawings of one of PARTS with the item's number and title, or that it is missing."""
+    item, part = PARTS[which]
+    drawn = part.draw(groups, notices)
+    first = next(drawn, None)
+    if first is not None:
+        for one in chain([first], drawn):
+            yield item.number, item.title, one
+    elif item.number is not None:
+        title = ", ".join(filter(None, [item.title, part.what]))
+        yield item.number, item.title, Missing(item.number, title, part.needs)

@@ -1,0 +1,185 @@
+"""All tables: of every group, summed up over tasks, and those beside published numbers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from kalmanac._report.dmc import LEVELS, noise_level
+from kalmanac._report.figure_parts import SEED, Setting, settings_of
+from kalmanac._report.groups import DMC, POPGYM, Group, agent_name, agent_order
+from kalmanac._report.popgym import popgym_comparison, popgym_matrix
+from kalmanac._report.published import novel_scores
+from kalmanac._report.scores import (
+    LENGTH,
+    NORMALIZED,
+    RETURN,
+    WINS,
+    Floats,
+    Scale,
+    aggregate,
+    best,
+    last,
+    oracle_scale,
+    popgym_scale,
+    scaled,
+)
+from kalmanac._report.statistics import Indices, improvement_probability, iqm_interval, resamples
+from kalmanac._report.table import Table, pair
+
+
+def novel_table(groups: Sequence[Group]) -> Table | None:
+    """One row for each agent in each task; None where no run is one of these tasks."""
+    printed = novel_scores()
+    rows = []
+    for group in (group for group in groups if group.task in printed.scores):
+        theirs, steps = printed.scores[group.task], [int(run.steps[-1]) for run in group.runs]
+        rows.append(
+            (
+                group.task_title,
+                group.agent_title,
+                str(len(group.runs)),
+                f"{min(steps):,}",
+                pair(last(group)),
+                pair(best(group)),
+                f"{theirs.mean:.1f} ± {theirs.deviation:.1f}",
+                f"{theirs.steps:,}",
+            )
+        )
+    head = (
+        "task", "agent", "seeds", "steps", "last return", "best return", "ppo_lstm's return",
+        "ppo_lstm's steps",
+    )  # fmt: skip
+    notes = (
+        f"ppo_lstm: {printed.what}. Source: {printed.source}.",
+        "Ours: mean ± standard error over seeds, so that the two ± are not the same thing. Steps: "
+        "of the run that came least far; fewer than ppo_lstm's are no fair comparison.",
+    )
+    title = "Classic control without velocities beside RL Baselines3 Zoo's numbers"
+    return Table("novel-scores", title, head, rows, notes) if rows else None
+
+
+def make_tables(groups: Sequence[Group]) -> list[Table]:
+    """Every table that the runs allow; the paper's POPGym table is always among them."""
+    found = [score_table(groups)] if groups else []
+    for name, title, chosen, scales, mmer in _sums(groups):
+        if (together := aggregate(chosen, scales)) is None:
+            continue
+        scores = {
+            agent: scaled(row, scales, best if mmer else last)
+            for agent, row in sorted(
+                together.agents.items(), key=lambda found: agent_order(found[0])
+            )
+        }
+        notes = (f"Over {', '.join(together.tasks)}.", *together.left_out)
+        found.append(sum_table(name, title, scores, notes))
+        if len(scores) > 1:
+            found.append(improvement_table(name, title, scores, notes))
+    popgym = [group for group in groups if group.family == POPGYM and group.main]
+    settings = settings_of(popgym) or [Setting("", (), [])]
+    for setting in settings:
+        found += [popgym_matrix(setting), popgym_comparison(setting)]
+    novel = novel_table(groups)
+    return found if novel is None else [*found, novel]
+
+
+def score_table(groups: Sequence[Group]) -> Table:
+    """One row for each agent in each task: last and best evaluation, mean ± standard error."""
+    head = (
+        "task", "agent", "seeds", "unfinished", "steps", "last return", "best return (MMER)",
+        "last / scale", "out of distribution / scale", "length", "win rate",
+    )  # fmt: skip
+    rows = []
+    for group in groups:
+        keys = (f"in/{NORMALIZED}", f"out/{NORMALIZED}", f"in/{LENGTH}", f"in/{WINS}")
+        steps = [int(run.steps[-1]) for run in group.runs]
+        least, most = f"{min(steps):,}", f"{max(steps):,}"
+        rows.append(
+            (
+                group.task_title,
+                group.agent_title,
+                str(len(group.runs)),
+                str(sum(not run.finished for run in group.runs) or ""),
+                most if least == most else f"{least} – {most}",
+                pair(last(group, f"in/{RETURN}")),
+                pair(best(group, f"in/{RETURN}")),
+                *(pair(last(group, key)) for key in keys),
+            )
+        )
+    notes = (
+        "Mean ± standard error over seeds. Last: the last evaluation; best: the largest one, which "
+        "is above what the agent is worth, the more so the more often it was evaluated. Scale: the "
+        "environment's own, 10 in Best Arm.",
+    )
+    return Table("scores", "Scores of every agent in every task", head, rows, notes)
+
+
+def sum_table(
+    name: str, title: str, scores: dict[str, list[Floats]], notes: tuple[str, ...]
+) -> Table:
+    """Interquartile mean with its interval, and the plain mean of all runs."""
+    rows = []
+    for agent, found in scores.items():
+        point, low, high = iqm_interval(found, _drawn(found))
+        pooled = np.concatenate(found)
+        rows.append(
+            (
+                agent_name(agent), f"{point:.3f}", f"[{low:.3f}, {high:.3f}]",
+                f"{pooled.mean():.3f}", str(len(pooled)),
+            )
+        )  # fmt: skip
+    head = ("agent", "IQM", "95 % interval", "mean", "runs")
+    told = "Intervals: stratified bootstrap over seeds (rliable's protocol)."
+    return Table(name, f"{title}: interquartile means", head, rows, (*notes, told))
+
+
+def improvement_table(
+    name: str, title: str, scores: dict[str, list[Floats]], notes: tuple[str, ...]
+) -> Table:
+    """P(row scores above column), with its interval."""
+    drawn = {agent: _drawn(found, i) for i, (agent, found) in enumerate(scores.items())}
+    cells: dict[tuple[str, str], str] = {}
+    for mine, its in combinations(scores, 2):
+        point, low, high = improvement_probability(
+            scores[mine], scores[its], drawn[mine], drawn[its]
+        )
+        cells[mine, its] = f"{point:.2f} [{low:.2f}, {high:.2f}]"
+        cells[its, mine] = f"{1 - point:.2f} [{1 - high:.2f}, {1 - low:.2f}]"
+    rows = [(agent_name(a), *(cells.get((a, b), "–") for b in scores)) for a in scores]
+    head = ("P(row > column)", *(agent_name(agent) for agent in scores))
+    told = "Probability that a run of the row scores above one of the column in the same task."
+    return Table(
+        f"{name}-improvement", f"{title}: probability of improvement", head, rows, (*notes, told)
+    )
+
+
+class _Sum(NamedTuple):
+    """What is summed up over tasks, and whether MMER counts or the last return."""
+
+    name: str
+    title: str
+    groups: Sequence[Group]
+    scales: Mapping[str, Scale]
+    mmer: bool
+
+
+def _sums(groups: Sequence[Group]) -> Iterator[_Sum]:
+    main = [group for group in groups if group.main]
+    control = [g for g in main if g.family == DMC and g.condition("action_noise") == 0]
+    for setting in settings_of([g for g in control if noise_level(g) == 1], *LEVELS):
+        title = setting.title("Noisy control, last return by Oracle's")
+        scales = oracle_scale(setting.groups)
+        yield _Sum(setting.name("dmc-sums"), title, setting.groups, scales, False)
+    for setting in settings_of([g for g in main if g.family == POPGYM]):
+        for shifted, suffix in ((True, ""), (False, "-plain")):
+            how = "shifted to [0, 1] and divided" if shifted else "divided as it is"
+            title = setting.title(f"POPGym, MMER {how} by the best published")
+            scales = popgym_scale(shifted=shifted)
+            name = setting.name(f"popgym-sums{suffix}")
+            yield _Sum(name, title, setting.groups, scales, True)
+
+
+def _drawn(scores: list[Floats], number: int = 0) -> list[Indices]:
+    """Resamples of one agent's runs; agents with different numbers are drawn independently."""
+    return resamples([len(x) for x in scores], np.random.default_rng([SEED, number]))

@@ -1,0 +1,1 @@
+"""The agent: networks, learner, collection of experience, training loop, RecurrentSAC."""

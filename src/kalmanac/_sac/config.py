@@ -1,0 +1,130 @@
+"""The agent's settings, checked against the encoders, and RecurrentSAC's arguments."""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Concatenate, Literal, ParamSpec
+
+import torch
+from torch import Tensor
+
+from kalmanac._encoders.registry import check_encoder, encoder_settings
+from kalmanac._messages import expect_known
+from kalmanac._sac.streams import Environment
+from kalmanac._settings import SACSettings
+
+
+@dataclass(frozen=True)
+class AgentSettings(SACSettings):
+    """The settings of soft actor-critic, with an encoder that exists."""
+
+    def check(self) -> None:
+        """Raise ValueError where settings do not go together, or where there is no such encoder."""
+        super().check()
+        check_encoder(self.encoder, self.encoder_settings)
+
+    def goal_among(self, allowed: Tensor) -> Tensor:
+        """The target entropies (…) where so many discrete actions (…) are allowed.
+
+        A share of the largest entropy that a state permits, log of that many, unless a number is
+        given: with a goal beyond the largest entropy, a learnt temperature would rise for ever.
+        """
+        if self.target_entropy != "auto":
+            return torch.full_like(allowed, float(self.target_entropy), dtype=torch.float32)
+        return self.target_entropy_scale * allowed.log()
+
+    def entropy_goal(self, actions: int, discrete: bool) -> float:
+        """The target entropy of an action space with `actions` dimensions or choices."""
+        if self.target_entropy != "auto":
+            return float(self.target_entropy)
+        return self.target_entropy_scale * math.log(actions) if discrete else -float(actions)
+
+    def objective_of(self, discrete: bool) -> Literal["value", "cross-entropy", "mixed"]:
+        """The actor's objective for one kind of actions; without a temperature it is the value."""
+        if self.actor_objective == "auto":
+            return "mixed" if discrete and self.ent_coef != 0 else "value"
+        if self.actor_objective != "value" and not discrete:
+            raise ValueError(
+                f"actor_objective: got {self.actor_objective!r}, expected 'auto' or 'value' for "
+                "continuous actions"
+            )
+        return self.actor_objective
+
+    def for_encoder(self) -> dict[str, Any]:
+        """All settings that the encoder is to be made with.
+
+        One with a `window` (the Transformer) sees as many tokens at once as a training window has
+        transitions, unless `encoder_settings` say otherwise.
+        """
+        window = {"window": self.context_length + self.burn_in}
+        takes = "window" in encoder_settings(self.encoder)
+        return {"d_model": self.embedding, **(window if takes else {}), **self.encoder_settings}
+
+    def warm_up(self, seen: int = 0, held: int = 0) -> int:
+        """Transitions that a training collects before its first update.
+
+        Args:
+            seen: transitions that the agent, or its replay, had before: they count as warm-up.
+            held: transitions that are in the replay already; an agent that has seen something
+                waits until there are as many as windows in a batch.
+        """
+        missing = max(self.learning_starts - seen, self.batch_size - held, 0)
+        return min(self.learning_starts, missing)
+
+    def updates_after(self, transitions: int, warm_up: int | None = None) -> int:
+        """How many updates are to have been made once so many transitions are collected.
+
+        ⌊update_to_data · (transitions − warm_up)⌋, without rounding errors; None is the warm-up of
+        a new agent.
+        """
+        ratio = _exactly(self.update_to_data)
+        beyond = max(0, transitions - (self.warm_up() if warm_up is None else warm_up))
+        return ratio.numerator * beyond // ratio.denominator
+
+
+@functools.cache
+def _exactly(number: float) -> Fraction:
+    return Fraction(number).limit_denominator(1_000_000)
+
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(SACSettings):
+    """The signature of `RecurrentSAC`; nobody makes one."""
+
+    env: Environment | None = field(default=None, kw_only=False)
+    seed: int | None = None
+    device: str | torch.device = "auto"
+
+
+def takes(
+    arguments: Callable[P, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give an `__init__` the signature of another callable, for editors, type checkers and `help`.
+
+    The method is called with what its caller gave, as keywords. TypeError with the nearest right
+    name for an argument that does not exist.
+    """
+    signature = inspect.signature(arguments)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+
+    def sign(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(method)
+        def init(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+            for name in kwargs:
+                try:
+                    expect_known("argument", name, signature.parameters)
+                except ValueError as error:
+                    raise TypeError(str(error)) from None
+            method(self, **signature.bind(*args, **kwargs).arguments)
+
+        signed: Any = init
+        signed.__signature__ = signature.replace(parameters=[own, *signature.parameters.values()])
+        return signed
+
+    return sign

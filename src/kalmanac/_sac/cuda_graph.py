@@ -1,0 +1,225 @@
+"""Work on a GPU as one CUDA graph: the same code, recorded once and replayed.
+
+At the paper's sizes an update is some two hundred small kernels, and an eager one waits for the
+host to launch them. Several pieces of work that do not know of each other, such as the updates of
+several seeds, become branches of one graph and run side by side. Nothing here knows what the work
+does.
+"""
+
+import gc
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from kalmanac._ops.streams import SideBySide
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.learner import Learner, Metrics
+
+WARM_UP = 3  # eager runs before recording: libraries choose their kernels in the first ones
+
+
+def can_record(device: torch.device) -> bool:
+    """Work on the device can become a graph."""
+    return device.type == "cuda"
+
+
+class Work(ABC):
+    """What can be recorded: tensor operations of fixed shapes on tensors of fixed places."""
+
+    tf32 = True  # matrix products may round their factors to 10 bits
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """What the host has to do before each run; it is never recorded."""
+
+    @abstractmethod
+    def places(self) -> Hashable:
+        """Where the tensors lie that the work reads or writes; another answer records anew."""
+
+    @abstractmethod
+    def generators(self) -> Sequence[Generator]:
+        """Those that the work draws from."""
+
+    @abstractmethod
+    def run(self) -> Metrics:
+        """Do it, on the current stream, without the host reading a number."""
+
+
+class UpdateWith(Work):
+    """Updates of a learner with one batch, again and again: to time them, or to compare them."""
+
+    def __init__(self, learner: Learner, batch: Batch) -> None:
+        self.learner, self.batch = learner, batch
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def places(self) -> Hashable:
+        """Always the same."""
+        return None
+
+    def generators(self) -> Sequence[Generator]:
+        """The learner's own."""
+        return [self.learner.learning]
+
+    def run(self) -> Metrics:
+        """One update."""
+        return self.learner.update(self.batch)
+
+
+class Recording(NamedTuple):
+    """A graph, the names of each branch's metrics, and where the graph leaves them."""
+
+    graph: torch.cuda.CUDAGraph
+    names: list[list[str]]
+    numbers: list[Tensor]  # of each branch, in the order of its names
+
+
+class Captured:
+    """Runs the branches together, replayed from a graph from the fourth time on.
+
+    Where recording fails, they stay eager, and one warning says why; without `record` they always
+    are.
+    """
+
+    def __init__(
+        self, branches: Sequence[Work], device: torch.device, *, record: bool = True
+    ) -> None:
+        self.branches, self.device, self.record = list(branches), device, record
+        self.failed = False
+        self._main = torch.cuda.Stream(device)
+        self._together = SideBySide(device, most=len(self.branches))
+        self._warmed = 0
+        self._places: list[Hashable] = []
+        self._recording: Recording | None = None
+
+    def __call__(self) -> list[Metrics]:
+        """One run of each branch; metrics are 0-d tensors."""
+        for work in self.branches:
+            work.prepare()
+        places = [work.places() for work in self.branches]
+        if places != self._places:
+            self._places, self._recording = places, None
+        if self.failed:
+            return [eagerly(work) for work in self.branches]
+        if self._warmed < WARM_UP or not self.record:
+            self._warmed += 1
+            with self._beside():
+                return self._side_by_side()
+        if self._recording is None:
+            stream = torch.cuda.current_stream(self.device)
+            try:
+                self._recording = self._record()
+            except RuntimeError as error:
+                torch.cuda.set_stream(stream)  # a failed capture leaves its own behind
+                self.failed = True
+                text = f"updates stay eager, because they cannot be recorded: {error}"
+                warnings.warn(text, stacklevel=2)
+                return [eagerly(work) for work in self.branches]
+        graph, names, numbers = self._recording
+        graph.replay()
+        return [
+            dict(zip(own, found.clone().unbind(), strict=True))
+            for own, found in zip(names, numbers, strict=True)
+        ]
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """On the stream that will record, as capture wants its warm-up."""
+        current = torch.cuda.current_stream(self.device)
+        self._main.wait_stream(current)
+        with torch.cuda.stream(self._main):
+            yield
+        current.wait_stream(self._main)
+
+    def _side_by_side(self) -> list[Metrics]:
+        return self._together(None, *(partial(eagerly, work) for work in self.branches))
+
+    def _record(self) -> Recording:
+        graph = torch.cuda.CUDAGraph()
+        for work in self.branches:
+            for generator in work.generators():
+                graph.register_generator_state(generator)
+        with nothing_collected(), torch.cuda.graph(graph, stream=self._main):
+            found = self._side_by_side()
+            numbers = [torch.stack(list(metrics.values())) for metrics in found]
+        return Recording(graph, [list(metrics) for metrics in found], numbers)
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Without Python's garbage collector: an old graph that it frees would spoil a recording."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def eagerly(work: Work) -> Metrics:
+    """Run it with the matrix products that it asks for."""
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    products.fp32_precision = "tf32" if work.tf32 else "ieee"
+    try:
+        return work.run()
+    finally:
+        products.fp32_precision = before
+
+
+class Replayed:
+    """A function from tensors to tensors, replayed from a graph from the fourth call on.
+
+    Inputs must keep their shapes, and the function must not change the tensors that it is given.
+    Results are new tensors. Where recording fails, calls stay eager, and one warning says why.
+    """
+
+    def __init__(
+        self, function: Callable[[list[Tensor]], list[Tensor]], generators: Sequence[Generator],
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self.function, self.generators = function, list(generators)
+        self.failed = False
+        self._stream = torch.cuda.Stream(device)
+        self._warmed = 0
+        self._recording: tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]] | None = None
+
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        """The function's results."""
+        if self.failed or self._warmed < WARM_UP:
+            self._warmed += 1
+            return self.function(inputs)
+        if self._recording is None:
+            current = torch.cuda.current_stream(self._stream.device)
+            try:
+                self._recording = self._record(inputs)
+            except RuntimeError as error:
+                torch.cuda.set_stream(current)
+                self.failed = True
+                text = f"acting stays eager, because it cannot be recorded: {error}"
+                warnings.warn(text, stacklevel=2)
+                return self.function(inputs)
+        graph, held, found = self._recording
+        torch._foreach_copy_(held, inputs)
+        graph.replay()
+        return [x.clone() for x in found]
+
+    def _record(
+        self, inputs: list[Tensor]
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]:
+        held = [x.clone() for x in inputs]
+        graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
+        with nothing_collected(), torch.cuda.graph(graph, stream=self._stream):
+            found = self.function(held)
+        return graph, held, found

@@ -1,0 +1,315 @@
+"""The learner: networks, target, temperature and optimiser; it acts, and it learns from batches."""
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Generator, Tensor
+
+from kalmanac._encoders.contract import State
+from kalmanac._encoders.layers import draw_dropout_from
+from kalmanac._observation import Observation, PartSize, Sizes
+from kalmanac._ops.device import keep_freed_memory
+from kalmanac._ops.sac_losses import (
+    OBJECTIVES,
+    Losses,
+    Rules,
+    continuous_losses,
+    discrete_losses,
+    takes_last_token,
+)
+from kalmanac._ops.streams import SideBySide
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.diagnostics import diagnose
+from kalmanac._sac.distributions import SquashedGaussian
+from kalmanac._sac.generators import load_generator, split_prefixes
+from kalmanac._sac.networks import Actor, Critic, History, read_history
+from kalmanac._sac.optimizer import Adam, Trailing, side_by_side
+
+Metrics = dict[str, Tensor]
+
+
+class Learner:
+    """Recurrent soft actor-critic (paper, section 4.1), one for both kinds of actions.
+
+    `update` runs every encoder once over the T + 1 tokens of its rows: step t of a pass is "now" of
+    transition t and "next" of transition t - 1. No number is read back to the host, and no shape
+    depends on data.
+
+    `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
+    the reparameterisation noise of updates, and their dropout. The global generator is left alone.
+    `bfloat16_heads`: where an update may round to TF32, matrix products of heads round to bfloat16.
+    """
+
+    def __init__(
+        self, settings: AgentSettings, sizes: Sizes, *, device: torch.device | str = "cpu",
+        seed: int = 0, bfloat16_heads: bool = False,
+    ) -> None:  # fmt: skip
+        if settings.privileged_critic and sizes.privileged < 1:
+            raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
+        objective = OBJECTIVES[settings.objective_of(sizes.discrete)]
+        self.rules = Rules(settings.gamma, objective, settings.entropy_in_target)
+        self.settings, self.sizes = settings, sizes
+        # a caller may give `observed` and a mask where no environment does
+        shown = sizes._replace(observed=True, action_mask=True, privileged=0)
+        self._shown = shown.observation_parts
+        self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
+        keep_freed_memory(self.device)
+        drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
+        with torch.random.fork_rng(devices=[]), _built_in_float32():
+            torch.default_generator.manual_seed(drawn[0])
+            self.actor = Actor(sizes, settings).to(self.device)
+            self.critic = Critic(sizes, settings).to(self.device)
+        self.bfloat16_heads = bfloat16_heads
+        if bfloat16_heads:
+            self.actor.head.precision = self.critic.head.precision = "bfloat16"
+        self.acting = Generator(self.device).manual_seed(drawn[1])
+        self.learning = Generator(self.device).manual_seed(drawn[2])
+        self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        for module in (self.actor, self.critic, self.target):
+            draw_dropout_from(self.learning, module)
+        self.averaged = self.actor  # what plays where nothing is explored
+        if settings.average_policy:
+            self.averaged = copy.deepcopy(self.actor).requires_grad_(False).eval()
+
+        self.side_by_side = SideBySide(self.device, most=3)
+        self.learns_temperature = settings.ent_coef == "auto"
+        self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)
+        fixed = settings.ent_coef
+        start = settings.initial_ent_coef if fixed == "auto" else fixed
+        log = math.log(start) if start else -math.inf
+        self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
+        self.log_alpha.requires_grad_(self.learns_temperature)
+
+        learnt: dict[str, list[Tensor]] = {
+            "actor": list(self.actor.parameters()),
+            "critic": list(self.critic.parameters()),
+            "temperature": [self.log_alpha] if self.learns_temperature else [],
+        }
+        self._learnt = [p for group in learnt.values() for p in group]
+        follows: list[tuple[str, Actor | Critic]] = [("critic", self.target)]
+        if settings.average_policy:
+            follows.insert(0, ("actor", self.averaged))
+        copied = side_by_side([p for _, module in follows for p in module.parameters()])
+        trailing = Trailing([group for group, _ in follows], copied, settings.tau)
+        betas = (settings.adam_betas[0], settings.adam_betas[1])
+        self.optimiser = Adam(learnt, settings.learning_rate, trailing, betas)
+
+    def initial_state(self, rows: int) -> State:
+        """The actor's memory before the first step of `rows` episodes."""
+        return self.actor.network.initial_state(rows)
+
+    @torch.no_grad()
+    def act(
+        self, observation: Observation[Tensor], previous_action: Tensor, state: State, *,
+        episode_start: Tensor, explore: bool, generator: Generator | None = None,
+        averaged: bool = False,
+    ) -> tuple[Tensor, State]:  # fmt: skip
+        """One action for each of n observations, and the memory behind it.
+
+        Args:
+            previous_action: (n, A), one-hot if discrete (`action_as_input`).
+            episode_start: (n,) bool: the memory is emptied first, and there is no previous action.
+            explore: draw from the policy; False takes its mode.
+            generator: draws the actions; None is the learner's own, `acting`.
+            averaged: the actor with averaged weights acts, not the newest one.
+
+        Returns:
+            int64 (n,), or float (n, A) in [-1, 1].
+        """
+        rows, actions = tuple(episode_start.shape), self.sizes.action
+        check_parts("observation", observation, self._shown, rows, ("observed", "action_mask"))
+        if previous_action.shape != (*rows, actions):
+            came = tuple(previous_action.shape)
+            raise ValueError(f"previous_action: got shape {came}, expected {(*rows, actions)}")
+        self._train(False)
+        previous_action = previous_action.masked_fill(episode_start[:, None], 0)
+        actor = self.averaged if averaged else self.actor
+        features, state = actor.network.step(
+            observation, previous_action, state, reset=episode_start
+        )
+        parameters = actor.head(features)
+        if observation.action_mask is not None:
+            parameters = actor.distribution.allowing(parameters, observation.action_mask)
+        if explore:
+            return actor.distribution.sample(parameters, generator or self.acting), state
+        return actor.distribution.mode(parameters), state
+
+    def action_as_input(self, action: Tensor) -> Tensor:
+        """An action of `act` as the next step's `previous_action`, (n, A)."""
+        return self.actor.distribution.as_input(action)
+
+    def update(self, batch: Batch) -> Metrics:
+        """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
+        check_batch(batch, self.sizes, self.settings)
+        self._train(True)
+        found = self._losses(batch)
+        gradients = torch.autograd.grad(
+            found.roots, self._learnt, found.slopes, materialize_grads=True
+        )
+        self.side_by_side.hold(gradients)
+        norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
+        norms = {f"grad_norm_{name}": norm for name, norm in norms.items()}
+        return _metrics(found.losses | found.numbers | norms)
+
+    def losses_of(self, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
+        """The losses by name, none of which reaches another's parameters, and what to log."""
+        found = self._losses(batch)
+        return found.losses, _metrics(found.losses | found.numbers)
+
+    def _losses(self, batch: Batch) -> Losses:
+        history = read_history(batch)
+        judged = (
+            read_history(batch, privileged=True) if self.settings.privileged_critic else history
+        )
+        losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
+        return losses(batch, history, judged)
+
+    def _discrete_losses(self, batch: Batch, history: History, judged: History) -> Losses:
+        actor, critic, target = self.actor, self.critic, self.target
+        mask = history.observation.action_mask
+        allowed = None if mask is None else mask[:, :-1]
+        whole = takes_last_token(batch.reward, self.sizes.action, allowed)
+        now = judged if whole else judged.but_last()
+        logits, following, q = self.side_by_side(
+            (history, judged),
+            lambda: actor(history),
+            torch.no_grad()(lambda: target.head(*target.network.encode(judged))),
+            lambda: critic.head(*critic.network.encode(now)),
+        )
+        goal: float | Tensor = self.entropy_goal
+        if allowed is not None:
+            goal = self.settings.goal_among(allowed.sum(-1))
+        return discrete_losses(
+            logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
+            self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
+        )  # fmt: skip
+
+    def _continuous_losses(self, batch: Batch, history: History, judged: History) -> Losses:
+        distribution = self.actor.distribution
+        assert isinstance(distribution, SquashedGaussian)
+        parameters, following_seen, now_seen = self.side_by_side(
+            (history, judged),
+            lambda: self.actor(history),
+            torch.no_grad()(lambda: self.target.network.encode(judged)),
+            lambda: self.critic.network.encode(judged.but_last()),
+        )
+        with torch.no_grad():
+            there = distribution.output(parameters[:, 1:], self.learning)
+            next_value = self.target.q_values(*following_seen).following().frozen(there.action)
+        here = distribution.output(parameters[:, :-1], self.learning)
+        now = self.critic.q_values(*now_seen)
+        q = now.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
+        return continuous_losses(
+            now.frozen(here.action), here.entropy, q, next_value, there.entropy, batch.reward,
+            batch.terminated, batch.valid, self.log_alpha, self.rules,
+            entropy_goal=self.entropy_goal,
+        )  # fmt: skip
+
+    def diagnostics(self, batch: Batch) -> Metrics:
+        """A closer look at a batch, for now and then; changes nothing."""
+        check_batch(batch, self.sizes, self.settings)
+        self._train(False)
+        return diagnose(self.actor, self.critic, batch, self.settings.privileged_critic)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that the next update and the next action depend on, as flat tensors."""
+        parts = {"actor": self.actor, "critic": self.critic, "target": self.target}
+        if self.settings.average_policy:
+            parts["averaged"] = self.averaged
+        found = {
+            f"{part}.{name}": x.detach().clone()
+            for part, module in parts.items()
+            for name, x in module.state_dict().items()
+        }
+        found["log_alpha"] = self.log_alpha.detach().clone()
+        for name, generator in self._generators().items():
+            found[f"generator.{name}"] = generator.get_state()
+        return found | {f"adam.{k}": x for k, x in self.optimiser.state_dict().items()}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on exactly where `state_dict` was taken, if that was on the same kind of device."""
+        known = {"actor", "averaged", "critic", "target", "generator", "adam", ""}
+        parts = split_prefixes(tensors, known)
+        self.load_actor(parts["actor"], parts["averaged"] or None)
+        self.critic.load_state_dict(parts["critic"])
+        self.target.load_state_dict(parts["target"])
+        with torch.no_grad():
+            self.log_alpha.copy_(parts[""]["log_alpha"])
+        for name, generator in self._generators().items():
+            load_generator(generator, parts["generator"][name].cpu())
+        self.optimiser.load_state_dict(parts["adam"])
+
+    def load_actor(
+        self, newest: Mapping[str, Tensor], averaged: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Take over an actor's weights; without averaged ones, the average begins with them."""
+        self.actor.load_state_dict(newest)
+        if self.settings.average_policy:
+            self.averaged.load_state_dict(newest if averaged is None else averaged)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
+        """A learner of its own in the same state: copied views would not know each other."""
+        half = self.bfloat16_heads
+        twin = Learner(self.settings, self.sizes, device=self.device, bfloat16_heads=half)
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+    def _generators(self) -> dict[str, Generator]:
+        return {"acting": self.acting, "learning": self.learning}
+
+    def _train(self, training: bool) -> None:
+        """Dropout, where an encoder has it, works in updates only."""
+        if self.actor.training is not training:
+            for module in (self.actor, self.critic, self.target):
+                module.train(training)
+
+
+def _metrics(found: Mapping[str, Tensor]) -> Metrics:
+    return {f"train/{name}": x.detach() for name, x in found.items()}
+
+
+def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
+    """The batch has the shapes of these sizes."""
+    rows, steps = batch.reward.shape
+    tokens = (rows, steps + 1)
+    optional = ("observed",) if settings.privileged_critic else ("observed", "privileged")
+    check_parts("batch.observation", batch.observation, sizes.observation_parts, tokens, optional)
+    expected = {
+        "previous_action": (*tokens, sizes.action),
+        "action": (rows, steps, sizes.action),
+        "terminated": (rows, steps),
+        "valid": (rows, steps),
+        "lengths": (rows,),
+    }
+    for name, shape in expected.items():
+        came = tuple(getattr(batch, name).shape)
+        if came != shape:
+            raise ValueError(f"batch.{name}: got shape {came}, expected {shape}")
+
+
+def check_parts(
+    name: str, observation: Observation[Tensor], sizes: Observation[PartSize],
+    rows: tuple[int, ...], optional: tuple[str, ...],
+) -> None:  # fmt: skip
+    """The observation has parts of these sizes, with `rows` before their shape."""
+    for part, x, size in zip(Observation._fields, observation, sizes, strict=True):
+        if size is None or (x is None and part in optional):
+            continue
+        came, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
+        if came != shape:
+            raise ValueError(f"{name}.{part}: got shape {came}, expected {shape}")
+
+
+@contextmanager
+def _built_in_float32() -> Iterator[None]:
+    """Weights are float32 as observations are, whatever a program has set for its own tensors."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,261 @@
+"""Whether a model's document can be what it says, asked before anything of its size is built."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kalmanac._encoders.registry import encoder_settings
+from kalmanac._files.document import BadFileError
+from kalmanac._observation import Sizes
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.learner import Learner
+from kalmanac._sac.networks import Actor, Critic
+from kalmanac._sac.optimizer import side_by_side
+from kalmanac._sac.problem import Problem
+from kalmanac._settings import CHANGEABLE, EARLIER
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Expected:
+    """Shapes of an agent's tensors, from networks without numbers (PyTorch's meta device).
+
+    `actor` and `learner` are those of the two `state_dict`s, the generators' states apart. `unkept`
+    counts the numbers that networks make for themselves, and no file holds. `critic_numbers` are
+    those of the critic.
+    """
+
+    def __init__(self, settings: AgentSettings, sizes: Sizes) -> None:
+        with torch.device("meta"):
+            actor, critic = Actor(sizes, settings), Critic(sizes, settings)
+            learnt: list[Tensor] = [*actor.parameters(), *critic.parameters()]
+            learnt += [torch.zeros(())] if settings.ent_coef == "auto" else []
+            adam = (len(side_by_side(learnt)),)
+        self.actor = _shapes(actor, "")
+        parts = {"actor": actor, "critic": critic, "target": critic}
+        if settings.average_policy:
+            parts["averaged"] = actor
+        self.learner: Shapes = {"log_alpha": (), "adam.steps": ()}
+        self.learner |= {"adam.average": adam, "adam.square": adam}
+        for name, part in parts.items():
+            self.learner |= _shapes(part, f"{name}.")
+        self.unkept = sum(map(_unkept, (actor, critic)))
+        self.critic_numbers = sum(x.numel() for x in critic.state_dict().values())
+
+
+def _shapes(module: nn.Module, prefix: str) -> Shapes:
+    return {f"{prefix}{name}": tuple(x.shape) for name, x in module.state_dict().items()}
+
+
+def _unkept(module: nn.Module) -> int:
+    kept = module.state_dict().keys()
+    return sum(x.numel() for name, x in module.named_buffers() if name not in kept)
+
+
+MUCH = 2**22  # numbers that a file may ask for without holding them
+TIMES = 64  # or so many times those that it holds
+MODERATE = {
+    "layers": 4, "width": 512, "embedding": 128, "context": 4096, "images": 0, "features": 1024,
+}  # fmt: skip
+_WINDOW = ("context_length", "burn_in")
+CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
+
+
+@contextmanager
+def reading(source: object) -> Iterator[None]:
+    """What goes wrong inside is the file's fault, as one BadFileError."""
+    try:
+        yield
+    except (BadFileError, torch.OutOfMemoryError):
+        raise
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+        ValueError,
+    ) as error:  # fmt: skip
+        words = " ".join(str(error).split())[:200]
+        raise BadFileError(
+            f"path: got {source}, which is malformed ({type(error).__name__}: {words})"
+        ) from None
+
+
+def config_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a model was made with; ValueError for names that are no settings.
+
+    One of an older version does what agents did then.
+    """
+    config = {name: value for name, value in EARLIER.items() if name in CONFIG}
+    config |= document["config"]
+    if unknown := set(config) - CONFIG:
+        raise ValueError(f"config: got {', '.join(sorted(map(str, unknown)))}, expected settings")
+    return config
+
+
+def changed_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a loaded agent is made with; ValueError for what must stay as it is."""
+    known = (*CHANGEABLE, "seed")
+    for name, value in changes.items():
+        if name in known and not (name in _WINDOW and _remembers_a_window(config)):
+            continue
+        others = ", ".join(other for other in known if other != name)
+        raise ValueError(
+            f"{name}: got {value!r} for a model that is loaded, expected none: its weights were "
+            f"learnt with its own; {others} can be changed"
+        )
+    return {**config, **changes}
+
+
+def check_model(document: Mapping[str, Any], settings: AgentSettings) -> Problem:
+    """The problem that a model's document is about; raises where its agent would take too much.
+
+    Memory is taken in proportion to the document alone. Agents of moderate sizes cannot take much;
+    the shapes of others are compared first, which makes PyTorch import a good part of itself.
+    """
+    tensors = learnt_tensors(document)
+    held = sum(x.numel() for x in tensors.values())
+    _at_most(max(MUCH, held), spaces=_space_numbers(document["spaces"]))
+    problem = Problem.from_json(document["spaces"])
+    if _moderate(settings, problem.sizes):
+        return problem
+    layers = settings.encoder_settings.get("layers", 1)
+    widths = (settings.actor_hidden, settings.critic_hidden, settings.image_channels)
+    _at_most(MODERATE["layers"] + len(tensors), layers=max(layers, *map(len, widths)))
+    expected, alone = Expected(settings, problem.sizes), document["learner"] is None
+    check_shapes(tensors, expected.actor if alone else expected.learner)
+    untold = expected.unkept + expected.critic_numbers * alone
+    _at_most(max(MUCH, TIMES * held), numbers=untold)
+    return problem
+
+
+def check_learnt(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """ValueError or TypeError where what a model has learnt is not finite, or of other shapes."""
+    tensors = learnt_tensors(document)
+    check_shapes(tensors, shapes)
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise TypeError(f"{name}: got {x.dtype}, expected floating-point numbers")
+        fixed = name == "log_alpha" and document["config"].get("ent_coef") == 0  # log 0
+        adam = name.startswith("adam.")  # squares may overflow: then the weights stay as they are
+        if not (fixed or adam or x.float().isfinite().all()):
+            raise ValueError(f"{name}: got NaN or infinity, expected finite numbers")
+    counts = {name: document[name] for name in ("num_timesteps", "num_updates")}
+    state = document["normaliser"]
+    if state is not None:
+        counts["normaliser.count"] = state["count"]
+        for name in ("mean", "squares"):
+            if not state[name].isfinite().all() or (state["squares"] < 0).any():
+                raise ValueError(f"{name}: got {state[name]}, expected finite numbers")
+        if not 0 < state["clip"] < math.inf:
+            raise ValueError(f"clip: got {state['clip']!r}, expected a positive number")
+    if (scale := document.get("return_scale")) is not None:
+        counts["return_scale.count"] = scale["count"]
+        if scale["running"].dim() != 1:
+            raise ValueError(f"running: got {scale['running'].dim()} axes, expected one")
+        for name in ("mean", "squares", "running"):
+            if not torch.as_tensor(scale[name]).isfinite().all() or scale["squares"] < 0:
+                raise ValueError(f"{name}: got {scale[name]}, expected finite numbers")
+    for name, number in counts.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")
+
+
+def with_temperature(
+    learnt: Mapping[str, Tensor], learner: Learner, changes: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """A learner's saved state for a `learner` whose `ent_coef` or `initial_ent_coef` is another.
+
+    A fixed temperature, or a start that is given, goes before the saved one; a learnt one without
+    a start goes on from there, unless that is zero. Adam knows nothing yet of a temperature that
+    was fixed before.
+    """
+    state = dict(learnt)
+    fixed = not learner.learns_temperature
+    if fixed or "initial_ent_coef" in changes or not state["log_alpha"].isfinite():
+        state["log_alpha"] = learner.log_alpha.detach().clone()
+    own, span = learner.optimiser.values, learner.optimiser.spans["temperature"]
+    width = span.stop - span.start
+    for name, x in learnt.items():
+        if name.startswith("adam.") and x.dim() == 1 and len(x) != len(own):
+            before = len(x) - (len(own) - width)  # numbers of the temperature
+            rest = x[span.start + before :]
+            state[name] = torch.cat([x[: span.start], x.new_zeros(width), rest])
+    return state
+
+
+def learnt_tensors(document: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights and what the optimiser knows of them, without the generators' states."""
+    part = document["policy"] if document["learner"] is None else document["learner"]
+    for name, x in part.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: got {type(x).__name__}, expected a tensor")
+    return {name: x for name, x in part.items() if not _is_generator(name)}
+
+
+def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """ValueError unless the tensors have these names and shapes, generators' states apart."""
+    expected = {name: shape for name, shape in expected.items() if not _is_generator(name)}
+    for name in sorted({*tensors} ^ {*expected}):
+        came = "one" if name in tensors else "none"
+        raise ValueError(f"{name}: got {came}, expected otherwise by the settings")
+    for name, x in tensors.items():
+        if tuple(x.shape) != expected[name]:
+            raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {expected[name]}")
+
+
+def _remembers_a_window(config: Mapping[str, Any]) -> bool:
+    """Whether the length of the windows decides how far back its encoder looks (Transformer)."""
+    takes = "window" in encoder_settings(config["encoder"])
+    return takes and "window" not in config["encoder_settings"]
+
+
+def _is_generator(name: str) -> bool:
+    return name.startswith("generator.")
+
+
+def _moderate(settings: AgentSettings, sizes: Sizes) -> bool:
+    """Whether an agent of these settings takes some 100 MB at the most, whatever a file holds."""
+    widths = (*settings.actor_hidden, *settings.critic_hidden)
+    least = {"layers": max(len(settings.actor_hidden), len(settings.critic_hidden))}
+    least |= {"width": max((1, *widths)), "embedding": settings.embedding}
+    least |= {"context": settings.context_length + settings.burn_in, "images": len(sizes.images)}
+    least |= {"features": max(sizes.observation, sizes.action, sizes.privileged)}
+    usual = encoder_settings(settings.encoder)
+    return all(number <= MODERATE[name] for name, number in least.items()) and all(
+        number <= 4 * usual[name]
+        for name, number in settings.encoder_settings.items()
+        if isinstance(usual[name], int)
+    )
+
+
+def _at_most(most: int, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if number > most:
+            raise ValueError(f"{name}: got {number:,}, expected at most {most:,} in this file")
+
+
+def _space_numbers(document: Any) -> int:
+    """How many numbers the spaces in JSON stand for, choices among them."""
+    if document is None:
+        return 0
+    if isinstance(document, list):
+        return sum(map(_space_numbers, document))
+    if not isinstance(document, dict):
+        return 0
+    kind = document.get("type")
+    if kind == "Box":
+        return math.prod(document["shape"])
+    if kind == "Discrete":
+        return int(document["n"])
+    if kind == "MultiDiscrete":
+        return _sum(document["nvec"])
+    if kind == "MultiBinary":
+        return math.prod(document["n"]) if isinstance(document["n"], list) else int(document["n"])
+    return sum(_space_numbers(inner) for inner in document.values())
+
+
+def _sum(numbers: Any) -> int:
+    return sum(map(_sum, numbers)) if isinstance(numbers, list) else int(numbers)

@@ -1,0 +1,302 @@
+"""Actor and critic (paper, Fig. 1): embed → encode → skip → head.
+
+Each owns an embedder and a history encoder; the twin Q heads share the critic's.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from kalmanac._encoders.contract import State
+from kalmanac._encoders.layers import Projection
+from kalmanac._encoders.registry import make_encoder
+from kalmanac._observation import Observation, Sizes
+from kalmanac._ops.dispatch import Precision
+from kalmanac._ops.mlp import mlp
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.distributions import ActionDistribution, Categorical, SquashedGaussian
+
+ImageShape = tuple[int, int, int]  # channels, height, width
+
+
+class History(NamedTuple):
+    """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients.
+
+    The observation's vector and the previous action are views of `joined`, in which they lie side
+    by side. Its action mask is True on pads: a policy needs one action.
+    """
+
+    joined: Tensor  # (B, T + 1, O + A)
+    observation: Observation[Tensor]  # (B, T + 1, …), without a privileged part
+    previous_action: Tensor  # (B, T + 1, A)
+    lengths: Tensor  # (B,)
+    reset: Tensor | None  # (B, T + 1)
+
+    def but_last(self) -> "History":
+        """Without the last token, (B, T)."""
+        return History(
+            self.joined[:, :-1],
+            self.observation.map(lambda x: x[:, :-1]),
+            self.previous_action[:, :-1],
+            self.lengths.clamp(max=self.joined.shape[1] - 1),
+            None if self.reset is None else self.reset[:, :-1],
+        )
+
+
+def read_history(batch: Batch, *, privileged: bool = False) -> History:
+    """The batch's tokens; with `privileged`, the true state stands in the observation's vector."""
+    observation = batch.observation
+    parts = [observation.vector, batch.previous_action]
+    if privileged and observation.privileged is not None:
+        parts.insert(1, observation.privileged)
+    padded = token_pads(batch)[..., None]
+    joined = torch.cat(parts, -1).masked_fill_(padded, 0)
+    vector, previous_action = joined.tensor_split([-batch.previous_action.shape[-1]], -1)
+    mask = observation.action_mask
+    seen = observation._replace(
+        vector=vector, action_mask=None if mask is None else mask | padded, privileged=None
+    )
+    return History(joined, seen, previous_action, batch.lengths, batch.reset)
+
+
+def token_pads(batch: Batch) -> Tensor:
+    """(B, T + 1) bool: True on padding."""
+    tokens = batch.previous_action.shape[1]
+    return torch.arange(tokens, device=batch.lengths.device) >= batch.lengths[:, None]
+
+
+class HistoryNetwork(nn.Module):
+    """[z_t, o_t] with z = encoder(W [o_t, a_{t-1}]); o_t alone if the encoder has no memory.
+
+    Where there are images, o_t is the observation's vector with their features beside it.
+    """
+
+    def __init__(
+        self, observation: int, action: int, settings: AgentSettings,
+        images: Sequence[ImageShape] = (),
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.eyes = None
+        if images:
+            self.eyes = ImageEmbedder(images, settings.image_channels, settings.image_features)
+            observation += self.eyes.features
+        encoder = make_encoder(settings.encoder, **settings.for_encoder())
+        self.previous_action = settings.previous_action
+        self.encoder = encoder if encoder.uses_history else None
+        self.embedder = None
+        self.features = observation
+        if self.encoder is not None:
+            inputs = observation + action * settings.previous_action
+            self.embedder = Projection(inputs, settings.embedding)
+            self.features += settings.embedding
+
+    def initial_state(self, batch: int) -> State:
+        """The encoder's state before an episode's first step; () without a memory."""
+        return () if self.encoder is None else self.encoder.initial_state(batch)
+
+    def forward(self, history: History) -> Tensor:
+        """The features of every token, (B, T + 1, E + O)."""
+        return torch.cat(self.encode(history), -1)
+
+    def encode(self, history: History) -> tuple[Tensor, ...]:
+        """The features in parts, as heads take them: (z, observation), or the latter alone."""
+        features = self.look(history.observation)
+        if self.encoder is None:
+            return (features,)
+        assert self.embedder is not None
+        whole = self.previous_action and features is history.observation.vector
+        z = self.encoder.represent(
+            self.embedder(history.joined)
+            if whole
+            else self.embed(features, history.previous_action),
+            lengths=history.lengths,
+            reset=history.reset,
+            observed=history.observation.observed,
+        )
+        return z, features
+
+    def step(
+        self, observation: Observation[Tensor], previous_action: Tensor, state: State, *,
+        reset: Tensor,
+    ) -> tuple[Tensor, State]:  # fmt: skip
+        """The features of one token, (B, E + O), and the state behind it."""
+        features = self.look(observation)
+        if self.encoder is None:
+            return features, state
+        h = self.embed(features, previous_action)
+        z, state = self.encoder.step(h, state, reset=reset, observed=observation.observed)
+        return torch.cat([z, features], -1), state
+
+    def look(self, observation: Observation[Tensor]) -> Tensor:
+        """o_t (…, O) of tokens; a missing reading has zeros in the place of image features too."""
+        if self.eyes is None or observation.images is None:
+            return observation.vector
+        features = self.eyes(observation.images)
+        if observation.observed is not None:
+            features = features.masked_fill(~observation.observed[..., None], 0)
+        return torch.cat([observation.vector, features], -1)
+
+    def embed(self, features: Tensor, previous_action: Tensor) -> Tensor:
+        """h (…, E) of tokens, from what `look` gives and the previous action."""
+        assert self.embedder is not None
+        inputs = [features, previous_action] if self.previous_action else [features]
+        return self.embedder(torch.cat(inputs, -1))
+
+
+class Actor(nn.Module):
+    """A policy's parameters from the history."""
+
+    def __init__(self, sizes: Sizes, settings: AgentSettings) -> None:
+        super().__init__()
+        self.distribution: ActionDistribution = (
+            Categorical(sizes.action)
+            if sizes.discrete
+            else SquashedGaussian(sizes.action, settings.log_std_range)
+        )
+        self.network = HistoryNetwork(sizes.observation, sizes.action, settings, sizes.images)
+        widths = [self.network.features, *settings.actor_hidden, self.distribution.outputs]
+        self.head = Perceptron(widths, gain=settings.head_gain)
+
+    def forward(self, history: History) -> Tensor:
+        """The policy's parameters at every token, (B, T + 1, P)."""
+        parameters = self.head(*self.network.encode(history))
+        mask = history.observation.action_mask
+        return parameters if mask is None else self.distribution.allowing(parameters, mask)
+
+
+class Critic(nn.Module):
+    """Twin Q functions on one encoder."""
+
+    def __init__(self, sizes: Sizes, settings: AgentSettings) -> None:
+        super().__init__()
+        self.discrete = sizes.discrete
+        seen = sizes.observation + sizes.privileged * settings.privileged_critic
+        self.network = HistoryNetwork(seen, sizes.action, settings, sizes.images)
+        width = self.network.features + (0 if sizes.discrete else sizes.action)
+        outputs = sizes.action if sizes.discrete else 1
+        self.head = TwinPerceptron(
+            [width, *settings.critic_hidden, outputs], gain=settings.head_gain
+        )
+
+    def q_values(self, *features: Tensor) -> "QValues":
+        """Q of continuous actions at features of `network`, whole or in parts."""
+        return QValues(self, features)
+
+
+class QValues:
+    """Q at given features: of the actions taken, and of those that a policy would take."""
+
+    def __init__(self, critic: Critic, features: Sequence[Tensor]) -> None:
+        self.features: Sequence[Tensor] = features
+        self.critic = critic
+
+    def following(self) -> "QValues":
+        """Of all steps (B, T) but the first."""
+        return QValues(self.critic, [x[:, 1:] for x in self.features])
+
+    def taken(self, action: Tensor) -> Tensor:
+        """(2, …) of actions (…, A); gradients reach the critic."""
+        return self.critic.head(*self.features, action)[..., 0]
+
+    def frozen(self, action: Tensor) -> Tensor:
+        """The lower of the twins, (…): gradients reach the action and never the critic."""
+        features = (x.detach() for x in self.features)
+        return self.critic.head(*features, action, frozen=True)[..., 0].amin(0)
+
+
+class Perceptron(nn.Module):
+    """Linear layers with ReLU between them; orthogonal weights, zero biases.
+
+    `precision` is that of factors where kernels of ours run the layers: on a GPU, in updates.
+    """
+
+    precision: Precision = "tf32"
+
+    def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
+        super().__init__()
+        layers = [nn.Linear(n, m) for n, m in pairwise(widths)]
+        self.layers = nn.ModuleList(layers)
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight, gain)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """(…, first width), perhaps in several parts side by side, to (…, last width)."""
+        weights = [layer.weight.mT[None] for layer in self.linear()]
+        biases = [layer.bias[None, None] for layer in self.linear()]
+        return mlp(parts, weights, biases, precision=self.precision).squeeze(0)
+
+    def linear(self) -> list[nn.Linear]:
+        """The layers, with their type."""
+        return [cast(nn.Linear, layer) for layer in self.layers]
+
+
+class TwinPerceptron(nn.Module):
+    """Two independent perceptrons on the same input, each layer one matrix product.
+
+    `precision` as in `Perceptron`.
+    """
+
+    precision: Precision = "tf32"
+
+    def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.empty(2, n, m) for n, m in pairwise(widths))
+        self.biases = nn.ParameterList(torch.zeros(2, 1, m) for m in widths[1:])
+        for weight in self.weights:
+            for twin in weight:
+                nn.init.orthogonal_(twin, gain)
+
+    def forward(self, *parts: Tensor, frozen: bool = False) -> Tensor:
+        """(…, first width), perhaps in several parts side by side, to (2, …, last width).
+
+        `frozen`: gradients reach the parts, not the weights.
+        """
+        layers = [*self.weights, *self.biases]
+        if frozen:
+            layers = [x.detach() for x in layers]
+        count = len(self.weights)
+        return mlp(parts, layers[:count], layers[count:], precision=self.precision)
+
+
+class ImageEmbedder(nn.Module):
+    """Pixels (…, P) uint8 to features (…, F · images).
+
+    Each image goes through 3 × 3 convolutions that halve its sides (rounded up), with ReLU behind
+    each, one linear layer and a LayerNorm: its features have the scale of normalised numbers.
+    """
+
+    def __init__(
+        self, shapes: Sequence[ImageShape], channels: Sequence[int], features: int
+    ) -> None:
+        super().__init__()
+        self.shapes = tuple(shapes)
+        self.features = features * len(self.shapes)
+        self.towers = nn.ModuleList(_tower(shape, channels, features) for shape in self.shapes)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(…, P) to (…, F · images)."""
+        rows = pixels.flatten(0, -2)
+        found = []
+        images = rows.split([math.prod(shape) for shape in self.shapes], -1)
+        for tower, shape, image in zip(self.towers, self.shapes, images, strict=True):
+            # as numbers in [-1/2, 1/2]; channels last in memory, which is faster on a CPU
+            x = image.unflatten(-1, shape).contiguous(memory_format=torch.channels_last)
+            found.append(tower(x.float() / 255 - 0.5))
+        return torch.cat(found, -1).unflatten(0, pixels.shape[:-1])
+
+
+def _tower(shape: ImageShape, channels: Sequence[int], features: int) -> nn.Sequential:
+    depth, height, width = shape
+    layers: list[nn.Module] = []
+    for n, m in pairwise([depth, *channels]):
+        layers += [nn.Conv2d(n, m, 3, stride=2, padding=1), nn.ReLU()]
+        height, width = (height + 1) // 2, (width + 1) // 2
+    last = channels[-1] if channels else depth
+    linear = nn.Linear(last * height * width, features)
+    return nn.Sequential(*layers, nn.Flatten(), linear, nn.LayerNorm(features))

@@ -1,0 +1,184 @@
+"""Observations with zero mean and unit variance, and rewards divided by the scale of returns.
+
+Statistics are gathered on the way.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kalmanac._observation import Observation
+from kalmanac._ops.transfer import sent
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.cuda_graph import can_record
+
+EPSILON = 1e-8  # added to the variance: what never changes stays 0
+
+
+class Normaliser:
+    """(x − mean) / √(variance + ε), clipped to ±`clip`, over all encoded observations collected.
+
+    Only collection updates it. The replay keeps raw observations, which are normalised when they
+    are drawn, so that old and new ones are always seen on the same scale. Codes (where `scaled`
+    (O,) is False), images and the privileged observation are left as they are; missing readings
+    do not count.
+    """
+
+    def __init__(
+        self, size: int, *, clip: float = 10.0, scaled: NDArray[np.bool_] | None = None
+    ) -> None:
+        if clip <= 0:
+            raise ValueError(f"clip: got {clip}, expected a positive number")
+        self.clip = clip
+        self.scaled = np.ones(size, np.bool_) if scaled is None else scaled
+        self.count = 0
+        self.mean = np.zeros(size)  # (O,) float64
+        self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
+        self._settled: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+        self._settled_at: dict[torch.device, int] = {}
+
+    def update(self, observation: NDArray[np.float32]) -> None:
+        """Take in n more observations (n, O), by the pairwise update of Chan et al. (1979)."""
+        n = len(observation)
+        if n == 0:
+            return
+        new = observation.astype(np.float64)
+        mean = new.mean(0)
+        total = self.count + n
+        shift = mean - self.mean
+        self.squares += ((new - mean) ** 2).sum(0) + shift**2 * (self.count * n / total)
+        self.mean += shift * (n / total)
+        self.count = total
+
+    @property
+    def variance(self) -> NDArray[np.float64]:
+        """(O,); 1 before the first observation."""
+        return self.squares / self.count if self.count else np.ones_like(self.squares)
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """Normalised vectors (…, O), float32, on the device they came from."""
+        mean, scale, most = self._on(vector.device)
+        return ((vector - mean) * scale).clamp(-most, most)
+
+    def normalize(self, observation: Observation[Tensor]) -> Observation[Tensor]:
+        """`observation` with a normalised vector; a missing reading stays all zeros."""
+        vector = self(observation.vector)
+        if observation.observed is not None:
+            vector = vector.masked_fill(~observation.observed[..., None], 0)
+        return observation._replace(vector=vector)
+
+    def batch(self, batch: Batch) -> Batch:
+        """`batch` with normalised observations."""
+        return batch._replace(observation=self.normalize(batch.observation))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Statistics as tensors and plain numbers."""
+        return {
+            "clip": self.clip,
+            "count": self.count,
+            "mean": torch.from_numpy(self.mean.copy()),
+            "squares": torch.from_numpy(self.squares.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` gave."""
+        for name in ("mean", "squares"):
+            came, own = tuple(state[name].shape), self.mean.shape
+            if came != own:
+                raise ValueError(f"{name}: got shape {came}, expected {own}")
+        self.clip, self.count = state["clip"], state["count"]
+        self.mean = state["mean"].cpu().numpy().copy()
+        self.squares = state["squares"].cpu().numpy().copy()
+        self._settled_at.clear()
+
+    def settle(self, device: torch.device) -> None:
+        """Bring what is on the device up to date, in tensors that keep their place."""
+        if self._settled_at.get(device) == self.count:
+            return
+        scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
+        mean = np.where(self.scaled, self.mean, 0.0)
+        most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
+        fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
+        if device in self._settled:
+            for held, x in zip(self._settled[device], fresh, strict=True):
+                held.copy_(x)
+        else:
+            self._settled[device] = (fresh[0].clone(), fresh[1].clone(), fresh[2].clone())
+        self._settled_at[device] = self.count
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        self.settle(device)
+        return self._settled[device]
+
+
+class ReturnScale:
+    """reward / √(variance of G + ε), where G ← γ G + reward runs along every stream of episodes.
+
+    Old transitions are scaled by what is known when they are drawn, so that old and new ones always
+    have the same scale. Before two returns were seen, rewards are left as they are.
+    """
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.count = 0
+        self.mean, self.squares = 0.0, 0.0  # of G; squares: Σ (G − mean)²
+        self.running = np.zeros(0)  # (n,) G of each stream
+        self._settled: dict[torch.device, Tensor] = {}
+
+    def attach(self, streams: int) -> None:
+        """Begin new episodes in so many streams."""
+        self.running = np.zeros(streams)
+
+    def update(
+        self, reward: NDArray[np.float64], stepped: NDArray[np.bool_], ended: NDArray[np.bool_]
+    ) -> None:
+        """Take in the rewards (n,) of streams that `stepped`; forget episodes that `ended`."""
+        self.running[stepped] = self.gamma * self.running[stepped] + reward[stepped]
+        for g in self.running[stepped].tolist():  # a few streams: Welford's update, one by one
+            self.count += 1
+            shift = g - self.mean
+            self.mean += shift / self.count
+            self.squares += shift * (g - self.mean)
+        self.running[ended] = 0.0
+
+    @property
+    def factor(self) -> float:
+        """What rewards are multiplied by."""
+        if self.count < 2 or self.squares == 0.0:
+            return 1.0
+        return float(1.0 / np.sqrt(self.squares / self.count + EPSILON))
+
+    def settle(self, device: torch.device) -> None:
+        """Bring the factor on the device up to date, in a tensor that keeps its place."""
+        if device not in self._settled:
+            self._settled[device] = torch.empty((), device=device)
+        self._settled[device].fill_(self.factor)
+
+    def batch(self, batch: Batch) -> Batch:
+        """`batch` with scaled rewards; on a GPU by the factor of the last `settle`."""
+        device = batch.reward.device
+        if not can_record(device) or device not in self._settled:
+            self.settle(device)
+        return batch._replace(reward=batch.reward * self._settled[device])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Statistics as plain numbers and an array."""
+        return {
+            "count": self.count,
+            "mean": self.mean,
+            "squares": self.squares,
+            "running": torch.from_numpy(self.running.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
+        running = state["running"].cpu().numpy().copy()
+        if len(self.running) and len(running) != len(self.running):
+            raise ValueError(
+                f"running: got returns of {len(running)} streams, expected {len(self.running)}"
+            )
+        self.running = running

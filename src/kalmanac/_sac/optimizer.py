@@ -1,0 +1,106 @@
+"""Adam over parameters that lie side by side in one tensor.
+
+An agent has some twenty small parameters, and an operation on each costs more in launching it than
+in doing it. Laid side by side, gradient norms, Adam and the target's averaging are one operation
+each.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kalmanac._ops.adam import Moving, Rates, adam_step
+
+ALIGNED = 16  # numbers: parameters begin at multiples of 64 bytes, as matrix products like them
+
+
+class Trailing(NamedTuple):
+    """A tensor that follows the values of neighboring groups: after each step,
+    x ← x + rate · (values - x)."""
+
+    groups: Sequence[str]  # one or more, in the order of Adam's groups
+    values: Tensor
+    rate: float
+
+
+class Adam:
+    """Moves the parameters of named groups (Kingma & Ba, 2015; ε = 1e-8).
+
+    The parameters become views of `values`: load into them, never replace them.
+    """
+
+    def __init__(
+        self, groups: Mapping[str, Sequence[Tensor]], learning_rate: float, trailing: Trailing,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:  # fmt: skip
+        everything = [p for group in groups.values() for p in group]
+        self.values = side_by_side(everything)
+        self.spans = _spans(groups)
+        self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
+        self._begin = self.spans[trailing.groups[0]].start
+        self.gradients = torch.zeros_like(self.values)
+        self._slots = _views(self.gradients, everything)
+        self._gaps = [self.values.new_zeros(_room(p) - p.numel()) for p in everything]
+        self._average = torch.zeros_like(self.values)
+        self._square = torch.zeros_like(self.values)
+        self._steps = self.values.new_zeros(())
+        tensors = (self.values, self.gradients, self._average, self._square, self._steps)
+        self._moving = Moving(*tensors, trailing.values)
+
+    @torch.no_grad()
+    def step(
+        self, gradients: Sequence[Tensor], max_norm: float | None, clipped: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """Move by the gradients of all parameters, in their order.
+
+        Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
+        """
+        rates = Rates(self.learning_rate, self.betas, self.trailing.rate, max_norm)
+        groups = [self.spans[name] for name in clipped]
+        norms = adam_step(
+            self._moving, gradients, self._slots, self._gaps, groups, self._begin, rates
+        )
+        return dict(zip(clipped, norms, strict=True))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Adam's two averages and its count of steps, as tensors."""
+        kept = {"average": self._average, "square": self._square, "steps": self._steps}
+        return {name: x.clone() for name, x in kept.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on where `state_dict` was taken, in the tensors that are there: graphs know them."""
+        if state["average"].shape != self.values.shape:
+            came, own = len(state["average"]), len(self.values)
+            raise ValueError(f"adam: got averages of {came} numbers, expected {own}")
+        self._average.copy_(state["average"])
+        self._square.copy_(state["square"])
+        self._steps.copy_(state["steps"])
+
+
+def side_by_side(parameters: Sequence[Tensor]) -> Tensor:
+    """One tensor with the values of all; the parameters become views of it. Gaps are zero."""
+    values = parameters[0].new_zeros(sum(map(_room, parameters)), requires_grad=False)
+    for parameter, view in zip(parameters, _views(values, parameters), strict=True):
+        view.copy_(parameter.detach())
+        parameter.data = view
+    return values
+
+
+def _views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    parts = flat.split([_room(p) for p in parameters])
+    return [x[: p.numel()].view(p.shape) for x, p in zip(parts, parameters, strict=True)]
+
+
+def _spans(groups: Mapping[str, Sequence[Tensor]]) -> dict[str, slice]:
+    rooms = [sum(map(_room, group)) for group in groups.values()]
+    ends = accumulate(rooms)
+    return {
+        name: slice(end - room, end) for name, room, end in zip(groups, rooms, ends, strict=True)
+    }
+
+
+def _room(parameter: Tensor) -> int:
+    return -(-parameter.numel() // ALIGNED) * ALIGNED

@@ -1,0 +1,207 @@
+"""The policy in use: observations go in, actions come out, and its memory is passed along.
+
+A `Session` carries that memory for its user.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from kalmanac._observation import Observation
+from kalmanac._ops.transfer import Returning, sent
+from kalmanac._sac.cuda_graph import Replayed, can_record
+from kalmanac._sac.evaluation import PredictingModel
+from kalmanac._sac.learner import Learner
+from kalmanac._sac.normalization import Normaliser
+
+
+class PolicyState(NamedTuple):
+    """What the policy remembers of n episodes: the actor's encoder state and the last actions."""
+
+    encoder: Any
+    previous_action: Tensor  # (n, A), one-hot if discrete; zero at an episode's start
+
+    @property
+    def episodes(self) -> int:
+        """n, the number of episodes."""
+        return len(self.previous_action)
+
+
+class Asked:
+    """What a policy was asked for. On a GPU it may still be at work, and `actions` waits for it."""
+
+    def __init__(self, action: Tensor, state: PolicyState) -> None:
+        self.state = state  # with the actions in it
+        self._action = Returning(action)
+
+    def actions(self) -> NDArray[Any]:
+        """Agent actions, int64 (n,) or float32 (n, A)."""
+        return self._action.array()
+
+
+class Policy:
+    """The actor of `learner` behind the normaliser, for n environments at a time.
+
+    On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `watched`:
+    hooks on the actor's modules hear nothing of a replay. With `averaged`, the running average of
+    the actor's weights acts, where the learner keeps one.
+    """
+
+    def __init__(
+        self, learner: Learner, normaliser: Normaliser | None, *, graph: bool = True,
+        averaged: bool = False,
+    ) -> None:  # fmt: skip
+        self.learner, self.normaliser, self.graph = learner, normaliser, graph
+        self.averaged = averaged
+        self.device = learner.device
+        self.watched = False
+        self._replayed: dict[Hashable, Replayed] = {}
+
+    def start(self, n: int) -> PolicyState:
+        """The state before the first step of n episodes."""
+        size = self.learner.sizes.action
+        nothing = torch.zeros(n, size, dtype=torch.float32, device=self.device)
+        return PolicyState(self.learner.initial_state(n), nothing)
+
+    def act(
+        self, observation: Observation[NDArray[Any]], state: PolicyState,
+        episode_start: NDArray[np.bool_], *, explore: bool,
+        generator: torch.Generator | None = None,
+    ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
+        """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
+        asked = self.ask(observation, state, episode_start, explore=explore, generator=generator)
+        return asked.actions(), asked.state
+
+    def ask(
+        self, observation: Observation[NDArray[Any]], state: PolicyState,
+        episode_start: NDArray[np.bool_], *, explore: bool,
+        generator: torch.Generator | None = None,
+    ) -> Asked:  # fmt: skip
+        """`act`, but on a GPU nobody waits for it before the actions are read.
+
+        What is asked meanwhile, of this or another policy, comes after it on the device.
+        """
+        parts = observation._replace(privileged=None).parts()
+        start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
+        shown = Observation(**dict(zip(parts, tensors, strict=True)))
+        if self.normaliser is not None:
+            shown = self.normaliser.normalize(shown)
+        draws = (generator or self.learner.acting) if explore else None
+        if not can_record(self.device) or self.watched or not self.graph:
+            action, after = self._act(shown, start, state, draws)
+        else:
+            action, after = self._replay(shown, start, state, draws)
+        return Asked(action, after)
+
+    def choose(
+        self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
+    ) -> tuple[Tensor, PolicyState]:
+        """The most likely actions for n raw observations on the device, where all stays."""
+        if self.normaliser is not None:
+            observation = self.normaliser.normalize(observation)
+        return self._act(observation, episode_start, state, None)
+
+    def _act(
+        self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
+        draws: torch.Generator | None,
+    ) -> tuple[Tensor, PolicyState]:  # fmt: skip
+        action, encoder = self.learner.act(
+            observation, state.previous_action, state.encoder, episode_start=episode_start,
+            explore=draws is not None, generator=draws, averaged=self.averaged,
+        )  # fmt: skip
+        return action, PolicyState(encoder, self.learner.action_as_input(action))
+
+    def _replay(
+        self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
+        draws: torch.Generator | None,
+    ) -> tuple[Tensor, PolicyState]:  # fmt: skip
+        """`_act` as a graph: one for each set and shape of inputs and each generator."""
+        parts, kind = observation.parts(), type(state.encoder)
+        names = list(parts)
+        inputs = [*parts.values(), episode_start, state.previous_action, *state.encoder]
+        key = (tuple(names), tuple(x.shape for x in inputs), id(draws))
+
+        def flat(inputs: list[Tensor]) -> list[Tensor]:
+            shown = Observation(**dict(zip(names, inputs, strict=False)))
+            start, before, *memory = inputs[len(names) :]
+            action, after = self._act(shown, start, PolicyState(kind(*memory), before), draws)
+            return [action, after.previous_action, *after.encoder]
+
+        if key not in self._replayed:
+            drawn_from = [] if draws is None else [draws]
+            self._replayed[key] = Replayed(flat, drawn_from, self.device)
+        action, before, *memory = self._replayed[key](inputs)
+        return action, PolicyState(kind(*memory), before)
+
+    def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
+        """`state`, but with `action` as what was really done."""
+        done = torch.as_tensor(action, device=self.device)
+        return PolicyState(state.encoder, self.learner.action_as_input(done))
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    # torch warns of arrays that it must not write to
+    return torch.from_numpy(np.require(array, requirements="W"))
+
+
+class Session:
+    """`act` once per time step; `reset` when a new episode begins.
+
+    The same as calling `predict` with the state it returned the last time. A session serves one
+    environment, or always the same number of them as a batch; several sessions of one model do not
+    know of each other.
+
+    Examples:
+        >>> from kalmanac import RecurrentSAC, Track
+        >>> env = Track(horizon=5)
+        >>> session = RecurrentSAC("vssm+kf", env, seed=0).session()
+        >>> observation, info = env.reset(seed=0)
+        >>> over = False
+        >>> while not over:
+        ...     action = session.act(observation)
+        ...     observation, reward, terminated, over, info = env.step(action)
+        >>> session.state.encoder.variance.shape  # what the filter believes: (episodes, layers, N)
+        torch.Size([1, 1, 128])
+        >>> session.reset()  # before the next episode
+    """
+
+    def __init__(self, model: PredictingModel, *, deterministic: bool = True) -> None:
+        self.model = model
+        self.deterministic = deterministic
+        self.state: Any = None
+        self._starts: Any = None
+
+    def act(
+        self, observation: Any, *, action_masks: ArrayLike | None = None,
+        observed: ArrayLike | None = None,
+    ) -> Any:  # fmt: skip
+        """The action for this observation, in the environment's own terms.
+
+        What else the environment says of this step, forbidden actions and missing readings, goes to
+        `predict` as it is.
+        """
+        told = {"action_masks": action_masks, "observed": observed}
+        predict: Callable[..., tuple[Any, Any]] = self.model.predict
+        action, self.state = predict(
+            observation,
+            state=self.state,
+            episode_start=self._starts,
+            deterministic=self.deterministic,
+            **{name: x for name, x in told.items() if x is not None},
+        )
+        self._starts = None
+        return action
+
+    def reset(self, rows: ArrayLike | None = None) -> None:
+        """Forget the episode; with a bool mask `rows` (n,), only those of a batch that ended."""
+        if rows is None:
+            self.state = self._starts = None
+        elif self.state is not None:
+            starts = np.asarray(rows, dtype=np.bool_)
+            self._starts = starts if self._starts is None else self._starts | starts
+
+    __call__ = act

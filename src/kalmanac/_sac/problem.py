@@ -1,0 +1,110 @@
+"""What an agent must know of its environment: the spaces, which the model file keeps as JSON."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.observation_codecs import observation_codec, privileged_space
+from kalmanac._observation import Sizes
+from kalmanac._sac.model_file import space_from_json, space_to_json
+from kalmanac._sac.observations import Arrays, InfoKeys, ObservationReader, info_keys
+
+Space = gymnasium.Space[Any]
+
+
+class Problem:
+    """The spaces of one environment, the codecs between them and the agent, and the sizes.
+
+    `truth` is the space of the true state, only if the critic sees it; `keys` says whether infos
+    tell of missing readings and forbidden actions.
+    """
+
+    def __init__(
+        self, observation: Space, action: Space, truth: Space | None = None,
+        keys: InfoKeys | None = None,
+    ) -> None:  # fmt: skip
+        self.observation_space, self.action_space, self.privileged_space = (
+            observation,
+            action,
+            truth,
+        )
+        keys = keys or InfoKeys()
+        if keys.action_mask and not action_codec(action).discrete:
+            raise ValueError(
+                f'info["action_mask"]: got one, expected none: the actions of {action} are '
+                'continuous (metadata["action_mask"] = False if it means something else)'
+            )
+        self.info_keys = keys
+        self.actions = action_codec(action)
+        self.observations = observation_codec(observation, self.actions)
+        self.reader = ObservationReader(self.observations, self.actions, **keys._asdict())
+        self.sizes = Sizes(
+            self.observations.size,
+            self.actions.size,
+            self.actions.discrete,
+            privileged=0 if truth is None else observation_codec(truth).size,
+            observed=self.reader.observed,
+            images=self.observations.images,
+            action_mask=self.reader.action_mask,
+        )
+
+    @classmethod
+    def of(cls, env: VectorEnv[Any, Any, Any], *, privileged: bool) -> "Problem":
+        """What `env` poses; with `privileged`, it must declare a true state.
+
+        Resets `env`, unless its metadata answer what `info_keys` asks.
+        """
+        truth = privileged_space(env) if privileged else None
+        if privileged and truth is None:
+            raise ValueError(
+                f"privileged_critic: got True, expected False: {env} declares no privileged_space"
+            )
+        space, actions = env.single_observation_space, env.single_action_space
+        # codecs first: they refuse what cannot be used before anything is reset
+        observation_codec(space, action_codec(actions))
+        return cls(space, actions, truth, info_keys(env))
+
+    def require_same(self, env: VectorEnv[Any, Any, Any]) -> None:
+        """Refuse an environment with other spaces."""
+        for name, came in (
+            ("observation_space", env.single_observation_space),
+            ("action_space", env.single_action_space),
+            ("privileged_space", self.privileged_space and privileged_space(env)),
+        ):
+            own = getattr(self, name)
+            if came != own:
+                raise ValueError(f"env.{name}: got {came}, expected {own} as in training")
+
+    def observe(
+        self, observation: Any, *, action_masks: Any = None, observed: Any = None
+    ) -> tuple[Arrays, bool]:
+        """The observation of a batch (n, …), and whether a single one was given instead."""
+        batch, single = self.observations.as_batch(observation)
+        if single and action_masks is not None:
+            action_masks = np.asarray(action_masks).reshape(1, -1)
+        read = self.reader.read_arguments(batch, observed=observed, action_mask=action_masks)
+        return read, single
+
+    def to_json(self) -> dict[str, Any]:
+        """The spaces as JSON's own types."""
+        truth = self.privileged_space
+        return {
+            "observation": space_to_json(self.observation_space),
+            "action": space_to_json(self.action_space),
+            "truth": None if truth is None else space_to_json(truth),
+            "told": self.info_keys._asdict(),
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "Problem":
+        """The reverse of `to_json`."""
+        truth = document["truth"]
+        return cls(
+            space_from_json(document["observation"]),
+            space_from_json(document["action"]),
+            None if truth is None else space_from_json(truth),
+            InfoKeys(**document.get("told", {})),
+        )

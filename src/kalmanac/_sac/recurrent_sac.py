@@ -1,0 +1,381 @@
+"""RecurrentSAC: soft actor-critic for partial observability, used like an algorithm of SB3."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
+
+from kalmanac._ops.device import choose_device
+from kalmanac._replay.buffer import Replay
+from kalmanac._sac.callbacks import Callback, Callbacks
+from kalmanac._sac.config import AgentSettings, Arguments, takes
+from kalmanac._sac.generators import load_generator
+from kalmanac._sac.learner import Learner, Metrics
+from kalmanac._sac.loop import Member, TrainingLoop
+from kalmanac._sac.model_check import (
+    changed_config,
+    check_learnt,
+    check_model,
+    config_of,
+    reading,
+    with_temperature,
+)
+from kalmanac._sac.model_file import read_model, write_model
+from kalmanac._sac.normalization import Normaliser, ReturnScale
+from kalmanac._sac.policy import Policy, PolicyState, Session
+from kalmanac._sac.problem import Problem
+from kalmanac._sac.progress import Progress
+from kalmanac._sac.replay_buffer import read_buffer, write_buffer
+from kalmanac._sac.streams import Environment, as_vector
+from kalmanac._sac.training import Training
+
+
+class RecurrentSAC:
+    """An agent that remembers, for discrete and continuous actions.
+
+    Args:
+        encoder: how the agent remembers, a name of `ENCODERS`.
+        env: a Gymnasium environment, or a vector of them. Without one, the agent comes to be with
+            the first `set_env`.
+        seed: decides all randomness; None draws one, which `seed` then holds.
+        device: where the networks and the replay live; "auto" is CUDA where it is available.
+        **settings: every field of `SACSettings`.
+
+    Examples:
+        >>> from kalmanac import RecurrentSAC, Track
+        >>> model = RecurrentSAC("vssm+kf", Track(), learning_starts=32, batch_size=4, seed=0)
+        >>> model.learn(48).num_updates
+        16
+        >>> observation, info = Track().reset(seed=1)
+        >>> action, state = model.predict(observation, deterministic=True)
+        >>> action, state = model.predict(observation, state, deterministic=True)
+        >>> action.shape
+        (1,)
+        >>> model.save("track.safetensors")
+        >>> RecurrentSAC.load("track.safetensors").num_timesteps
+        48
+    """
+
+    @takes(Arguments)
+    def __init__(
+        self, *, env: Environment | None = None, seed: int | None = None,
+        device: str | torch.device = "auto", **settings: Any,
+    ) -> None:  # fmt: skip
+        self.settings = AgentSettings(**settings)
+        self.device = choose_device(device)
+        self.seed = _seed(seed)
+        # of its own, so that looking at the agent does not change its training
+        self._predicting = torch.Generator(self.device).manual_seed(self.seed)
+        self.num_timesteps = 0  # transitions, of all environments and trainings together
+        self.num_updates = 0
+        self.normaliser: Normaliser | None = None
+        scaled = self.settings.normalize_rewards
+        self.return_scale = ReturnScale(self.settings.gamma) if scaled else None
+        self._problem: Problem | None = None
+        self._policy: Policy | None = None
+        self._training: Training | None = None
+        self._policy_alone = False  # loaded without critic and optimiser
+        if env is not None:
+            self.set_env(env)
+
+    @property
+    def env(self) -> VectorEnv[Any, Any, Any] | None:
+        """The vector environment of the training."""
+        return None if self._training is None else self._training.collector.streams.env
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        return self._known()[0].observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        return self._known()[0].action_space
+
+    @property
+    def info_keys(self) -> frozenset[str]:
+        """Keys of its environment's infos that are to be arguments of `predict`."""
+        return self._known()[0].reader.info_keys
+
+    @property
+    def learner(self) -> Learner:
+        """The networks and their optimiser."""
+        return self._known()[1].learner
+
+    @property
+    def policy(self) -> Policy:
+        """What predicts: the actor with averaged weights, with the normaliser before it."""
+        return self._known()[1]
+
+    @property
+    def replay(self) -> Replay:
+        """The transitions collected."""
+        return self._attached().replay
+
+    def set_env(self, env: Environment) -> None:
+        """Train in `env` from now on; its spaces must be those of the environment before.
+
+        Episodes under way end as truncated. The number of environments may change.
+        """
+        if self._policy_alone:
+            raise ValueError(
+                "env: got one to train in, expected None: the model's file holds its policy alone"
+            )
+        vector = as_vector(env)
+        if self._problem is None:
+            self._build(Problem.of(vector, privileged=self.settings.privileged_critic))
+        self._known()[0].require_same(vector)
+        if self._training is None:
+            self._training = self._new_training(vector)
+        else:
+            self._training.change_env(vector, self.seed)
+
+    def learn(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None, *,
+        progress_bar: bool = False, log_interval: int = 1000,
+    ) -> "RecurrentSAC":  # fmt: skip
+        """Train for `total_timesteps` more environment steps, up to a whole vector step.
+
+        With `progress_bar`, a terminal shows a bar; elsewhere a line is written every
+        `log_interval` steps.
+        """
+        members = Callbacks(callback).members
+        if progress_bar:
+            begun = self.num_timesteps
+            members.append(Progress(total_timesteps, sys.stderr, every=log_interval, start=begun))
+        for _ in self.advance(total_timesteps, members):
+            pass
+        return self
+
+    def advance(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
+    ) -> Iterator["RecurrentSAC"]:
+        """Train as `learn` does, with a pause after every vector step and its updates."""
+        loop = TrainingLoop([self.member(total_timesteps, callback)])
+        try:
+            with closing(loop.steps()) as steps:
+                for _ in steps:
+                    yield self
+        finally:
+            for error in loop.failures.values():
+                raise error
+
+    def member(
+        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
+    ) -> Member:
+        """This agent's part in a `TrainingLoop`, which may have others beside it."""
+        return Member(self, self._attached(), total_timesteps, callback)
+
+    def predict(
+        self, observation: Any, state: PolicyState | None = None,
+        episode_start: ArrayLike | None = None, deterministic: bool = False,
+        action_masks: ArrayLike | None = None, observed: ArrayLike | None = None,
+    ) -> tuple[Any, PolicyState]:  # fmt: skip
+        """The action for an observation, or those for a batch (n, …), and the state behind them.
+
+        Args:
+            state: what the last call gave back; None at the start of episodes.
+            episode_start: (n,) bool, True where the observation is the first of an episode.
+            deterministic: the most likely action, or the mean one; else one drawn.
+            action_masks: (n, A), 0 where a discrete action is forbidden; None: all are allowed.
+            observed: (n,) bool, False where the reading is missing; None: none is.
+        """
+        problem, policy = self._known()
+        shown, single = problem.observe(observation, action_masks=action_masks, observed=observed)
+        n = len(shown.vector)
+        state = policy.start(n) if state is None else state
+        if not isinstance(state, PolicyState):
+            raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
+        if state.episodes != n:
+            raise ValueError(f"state: got one of {state.episodes} episodes, expected {n}")
+        starts = np.zeros(n, dtype=np.bool_)
+        if episode_start is not None:
+            starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
+            if len(starts) != n:
+                raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
+        action, state = policy.act(
+            shown, state, starts, explore=not deterministic, generator=self._predicting
+        )
+        actions = problem.actions.decode(action)
+        return (actions[0] if single else actions), state
+
+    @contextmanager
+    def overheard(self) -> Iterator[None]:
+        """While it is entered, hooks on the actor's modules hear every step, on a GPU too."""
+        policy = self._known()[1]
+        policy.watched = True
+        try:
+            yield
+        finally:
+            policy.watched = False
+
+    def set_random_seed(self, seed: int) -> None:
+        """Decide the actions that `predict` draws from now on; the training's are its own."""
+        self._predicting.manual_seed(seed)
+
+    def session(self, *, deterministic: bool = True) -> Session:
+        """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
+        self._known()
+        return Session(self, deterministic=deterministic)
+
+    def diagnostics(self) -> Metrics:
+        """A closer look at the agent on a batch of its replay; changes nothing."""
+        return self.learner.diagnostics(self._attached().batch_aside())
+
+    def save(self, path: str | os.PathLike[str], *, policy_alone: bool = False) -> None:
+        """Write everything but the replay into one .safetensors file, without pickle.
+
+        With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
+        The replay has a file of its own: `save_replay_buffer`.
+        """
+        document = self._document()
+        if policy_alone:
+            policy = dict(self.learner.averaged.state_dict())
+            document = document | {"learner": None, "policy": policy}
+        write_model(path, document)
+
+    def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
+        """Write the replay into one file, without pickle; `.replay` where the name has no suffix.
+
+        Episodes under way are in it as far as they have come.
+        """
+        write_buffer(path, self.replay, self._known()[0])
+
+    def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
+        """Go on with the replay in a file in place of what was collected here.
+
+        Before `learn`, not during it. It needs an `env`, with the spaces of the one that the replay
+        comes from; episodes under way end as truncated, here and there. What the replay holds
+        counts as warm-up.
+        """
+        env = self._attached().collector.streams.env
+        replay = read_buffer(
+            path, self._known()[0], capacity=self.settings.buffer_size, device=self.device
+        )
+        self._training = self._new_training(env, replay)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Everything but the replay, so that training goes on exactly: what `save` writes, and the
+        training's counters, generators and open episodes."""
+        training = self._attached().state_dict()
+        return self._document() | {
+            "training": training, "predicting": self._predicting.get_state()
+        }  # fmt: skip
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> bool:
+        """Go on where `checkpoint_state` was called; the replay must be that of the same moment.
+
+        Returns False where the environments could not tell their state and begin new episodes.
+        """
+        self._load_document(state)
+        load_generator(self._predicting, state["predicting"])
+        return self._attached().load_state_dict(state["training"], self.seed)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], env: Environment | None = None, *,
+        device: str | torch.device = "auto", **changes: Any,
+    ) -> "RecurrentSAC":  # fmt: skip
+        """The model in a file. It predicts as it is; to go on learning it needs an `env`.
+
+        A file that is damaged, or that asks for more than it holds, is a `BadFileError`.
+
+        Args:
+            changes: settings other than the saved ones, such as `learning_rate`, `update_to_data`
+                or `ent_coef`; those that decide its networks are refused.
+        """
+        document = read_model(path)
+        device = choose_device(device)
+        torch.Generator(device)  # a device that is not there is no fault of the file
+        with reading(path):
+            config = config_of(document)
+            model = cls(**config, device=device)
+            problem = check_model(document, model.settings)
+        if changes:
+            model = cls(**changed_config(config, changes), device=device)
+        with reading(path):
+            model._build(problem)
+            if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
+                document["learner"] = with_temperature(document["learner"], model.learner, changes)
+            model._load_document(document)
+        if env is not None:
+            model.set_env(env)
+        return model
+
+    def _document(self) -> dict[str, Any]:
+        problem, policy = self._known()
+        return {
+            "config": asdict(self.settings) | {"seed": self.seed},
+            "spaces": problem.to_json(),
+            "num_timesteps": self.num_timesteps,
+            "num_updates": self.num_updates,
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
+            "learner": policy.learner.state_dict(),
+        }
+
+    def _load_document(self, document: dict[str, Any]) -> None:
+        self._policy_alone = document["learner"] is None
+        own = self.learner.actor if self._policy_alone else self.learner
+        check_learnt(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
+        if self._policy_alone:
+            self.learner.load_actor(document["policy"])
+        else:
+            self.learner.load_state_dict(document["learner"])
+        if self.normaliser is not None:
+            self.normaliser.load_state_dict(document["normaliser"])
+        if self.return_scale is not None:
+            self.return_scale.load_state_dict(document["return_scale"])
+        self.num_timesteps = document["num_timesteps"]
+        self.num_updates = document["num_updates"]
+
+    def _build(self, problem: Problem) -> None:
+        if self.settings.normalize_observations:
+            self.normaliser = Normaliser(
+                problem.sizes.observation, scaled=problem.observations.scaled
+            )
+        learner = Learner(
+            self.settings, problem.sizes, device=self.device, seed=self.seed,
+            bfloat16_heads=self.settings.bfloat16_heads,
+        )  # fmt: skip
+        self._problem = problem
+        graph = self.settings.graph
+        self._policy = Policy(learner, self.normaliser, graph=graph, averaged=True)
+
+    def _new_training(
+        self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
+    ) -> Training:
+        problem, policy = self._known()
+        explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
+        return Training(
+            explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
+            steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,
+        )  # fmt: skip
+
+    def _known(self) -> tuple[Problem, Policy]:
+        if self._problem is None or self._policy is None:
+            raise ValueError("env: got None, expected one; give it to RecurrentSAC or to set_env")
+        return self._problem, self._policy
+
+    def _attached(self) -> Training:
+        if self._training is None:
+            raise ValueError("env: got None, expected one to train in; set_env gives it")
+        return self._training
+
+
+def _seed(seed: int | None) -> int:
+    """The seed as a plain number; one drawn from the system for None."""
+    if seed is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed: got {seed!r}, expected an integer of at least 0, or None")
+    return int(seed)

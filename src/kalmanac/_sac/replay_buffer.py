@@ -1,0 +1,65 @@
+"""The replay in a file beside the model's, and back into a training with the same spaces."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kalmanac._files.document import MALFORMED, malformed
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.replay_file import KeptReplay, read_replay, write_replay
+from kalmanac._sac.problem import Problem
+
+SUFFIX = ".replay"
+
+
+def write_buffer(path: str | os.PathLike[str], replay: Replay, problem: Problem) -> Path:
+    """Write the replay; without a suffix, the name gets `.replay`. Returns the path."""
+    target = _named(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_replay(target, replay, {"spaces": problem.to_json()})
+    return target
+
+
+def read_buffer(
+    path: str | os.PathLike[str], problem: Problem, *, capacity: int | None, device: torch.device
+) -> Replay:
+    """The replay in a file, if it fits `problem` and is bounded by `capacity`, too."""
+    source = Path(path) if Path(path).exists() else _named(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"path: got {os.fspath(path)!r}, expected an existing replay file")
+    kept = read_replay(source)
+    _require_same(kept, problem)
+    if kept.capacity != capacity:
+        raise ValueError(
+            f"buffer_size: got {kept.capacity} in {source}, expected {capacity} as in the model "
+            f"(load(…, buffer_size={kept.capacity}) makes it so)"
+        )
+    replay = Replay(problem.sizes, kept.streams, capacity=capacity, device=device)
+    kept.restore(replay)
+    return replay
+
+
+def _require_same(kept: KeptReplay, problem: Problem) -> None:
+    """Refuse what another environment has left; what a problem consists of is compared by name."""
+    try:
+        came = Problem.from_json(kept.about["spaces"])
+    except MALFORMED as error:
+        raise malformed(str(kept.file), error) from None
+    named: dict[str, tuple[Any, Any]] = {
+        name: (getattr(came, name), getattr(problem, name))
+        for name in ("observation_space", "action_space", "privileged_space")
+    }
+    named |= {
+        f"sizes.{name}": (getattr(came.sizes, name), own)
+        for name, own in problem.sizes._asdict().items()
+    }
+    for name, (its, own) in named.items():
+        if its != own:
+            raise ValueError(f"{name}: got {its} in {kept.file}, expected {own} as in the model")
+
+
+def _named(path: str | os.PathLike[str]) -> Path:
+    target = Path(path)
+    return target if target.suffix else target.with_suffix(SUFFIX)

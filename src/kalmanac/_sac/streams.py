@@ -1,0 +1,334 @@
+"""A vector environment as independent streams of episodes, whichever way it resets itself.
+
+Gymnasium's vector environments start a new episode by themselves, in one of two ways:
+
+- SAME_STEP: the step that ends an episode returns the next one's first observation; the last one
+  stands in `infos["final_obs"]`, its info in `infos["final_info"]`.
+- NEXT_STEP: that step returns the last observation; the step after it ignores its action, gives
+  reward 0 and returns the first observation. It is no transition.
+
+`EpisodeStreams` hides the difference, so that nobody else has to know of it.
+"""
+
+import multiprocessing
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.workers import WorkerError, words
+from kalmanac._envs.wrappers import CopiesHandedOut
+
+Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+ENOUGH_ENDS = 10  # of episodes in a row, to suspect that last observations are lost
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode: undiscounted return, number of transitions, and the last step's info.
+
+    Examples:
+        >>> from kalmanac import Callback, Episode, RecurrentSAC, Track
+        >>> class Episodes(Callback):
+        ...     def on_episode(self, model, episode: Episode):
+        ...         print(episode.length, episode.terminated, sorted(episode.info))
+        >>> model = RecurrentSAC("gru", Track(horizon=10), seed=0).learn(10, Episodes())
+        10 False ['privileged']
+    """
+
+    total_reward: float
+    length: int
+    terminated: bool  # False: truncated
+    stream: int  # which environment
+    info: Mapping[str, Any]
+
+
+class Arrival(NamedTuple):
+    """Where a vector step led. Rows are the n environments."""
+
+    stepped: NDArray[np.bool_]  # the action was taken; False on NEXT_STEP's reset step
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    observation: Any  # to act on next, as the environment gives it
+    begun: NDArray[np.bool_]  # `observation` is the first of an episode
+    infos: Mapping[str, Any]  # belong to `observation`
+    ended_rows: NDArray[np.int64]  # (k,) rows whose last observation is not in `observation`
+    ended_observations: list[Any]  # (k) those last observations
+    ended_infos: Mapping[str, Any]  # the infos of last steps, indexed by row
+    episodes: list[Episode]  # those that this step finished
+
+
+def as_vector(env: Environment) -> VectorEnv[Any, Any, Any]:
+    """`env`, or a vector of one (SAME_STEP) where it is a single environment."""
+    if isinstance(env, VectorEnv):
+        autoreset_mode(env)
+        return env
+    if isinstance(env, gymnasium.Env):
+        return SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
+    raise TypeError(
+        f"env: got {type(env).__name__}, expected a gymnasium.Env or a gymnasium.vector.VectorEnv"
+    )
+
+
+def share_an_environment(
+    one: VectorEnv[Any, Any, Any] | None, other: VectorEnv[Any, Any, Any]
+) -> bool:
+    """Is any single environment in both? Of vectors that do not show theirs, the vector counts."""
+
+    def inside(env: VectorEnv[Any, Any, Any]) -> set[int]:
+        seen = env.unwrapped
+        return {id(getattr(e, "unwrapped", e)) for e in getattr(seen, "envs", [seen])}
+
+    return one is not None and bool(inside(one) & inside(other))
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """How `env` resets itself, as its metadata say; other ways than the two known are refused."""
+    stated = (env.metadata or {}).get("autoreset_mode")
+    if stated not in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        raise ValueError(
+            f'env.metadata["autoreset_mode"]: got {stated}, '
+            "expected AutoresetMode.SAME_STEP or AutoresetMode.NEXT_STEP"
+        )
+    return stated
+
+
+class EpisodeStreams:
+    """Steps a vector environment and keeps account of the n episodes under way."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self.env = env
+        self.mode = autoreset_mode(env)
+        self._copies = CopiesHandedOut(env)
+        self._lasts = None if self._copies.reached else LastObservations()
+        self._shown: Any = None  # the last observations
+        self._over = np.zeros(env.num_envs, dtype=np.bool_)  # NEXT_STEP: will reset
+        self._reward = np.zeros(env.num_envs)
+        self._length = np.zeros(env.num_envs, dtype=np.int64)
+
+    @property
+    def num_envs(self) -> int:
+        """n, the number of environments."""
+        return self.env.num_envs
+
+    def reset(self, seed: int | None = None) -> tuple[Any, Mapping[str, Any]]:
+        """Begin n episodes: their first observations, and infos."""
+        with environment_at_work(), self._copies:
+            observation, infos = self.env.reset(seed=seed)
+        self._over[:] = False
+        self._reward[:], self._length[:] = 0.0, 0
+        self._shown = observation
+        return observation, infos
+
+    def step(self, actions: Any) -> Arrival:
+        """Take one vector step with what the environment calls actions."""
+        with environment_at_work(), self._copies:
+            observation, reward, terminated, truncated, infos = self.env.step(actions)
+        stepped = ~self._over
+        terminated = np.asarray(terminated, dtype=np.bool_) & stepped
+        truncated = np.asarray(truncated, dtype=np.bool_) & stepped
+        reward = np.where(stepped, np.asarray(reward, dtype=np.float64), 0.0)
+        self._reward += reward
+        self._length += stepped
+
+        ended = terminated | truncated
+        rows = np.flatnonzero(ended)
+        if self.mode is AutoresetMode.SAME_STEP:
+            begun, moved = ended, rows
+            last = self._final_observations(rows, infos) if len(rows) else []
+            if last and self._lasts is not None and self._shown is not None:
+                self._lasts.look(rows.tolist(), last, observation, self._shown)
+            last_infos = infos.get("final_info", {})
+        else:
+            begun, moved, last, last_infos = self._over, rows[:0], [], infos
+            self._over = ended
+        of_each = zip(
+            self._reward[rows].tolist(), self._length[rows].tolist(), terminated[rows].tolist(),
+            rows.tolist(), _rows(last_infos, rows.tolist(), self.num_envs), strict=True,
+        )  # fmt: skip
+        episodes = [Episode(*values) for values in of_each]
+        self._reward[rows], self._length[rows] = 0.0, 0
+        self._shown = observation
+        return Arrival(
+            stepped, reward, terminated, truncated, observation, begun, infos, moved, last,
+            last_infos, episodes,
+        )  # fmt: skip
+
+    def under_way(self, steps: int) -> list[Episode]:
+        """Episodes that have taken at least so many steps and are not over, as far as they are."""
+        late = np.flatnonzero((self._length >= steps) & ~self._over).tolist()
+        return [Episode(float(self._reward[i]), int(self._length[i]), False, i, {}) for i in late]
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The account and the environment's own state; None where it cannot tell that."""
+        with environment_at_work():
+            state = environment_state(self.env)
+        account = {"over": self._over, "reward": self._reward, "length": self._length}
+        copies = {name: array.copy() for name, array in account.items()}
+        return None if state is None else {"account": copies, "env": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `state_dict` was called."""
+        restore_environment(self.env, state["env"])
+        account = state["account"]
+        self._over, self._reward = account["over"].copy(), account["reward"].copy()
+        self._length = account["length"].copy()
+
+    def _final_observations(self, rows: NDArray[np.int64], infos: Mapping[str, Any]) -> list[Any]:
+        """The last observations of the episodes that ended."""
+        if "final_obs" not in infos:
+            raise ValueError(
+                'infos["final_obs"]: got none at the end of an episode, expected the last '
+                f"observation, as AutoresetMode.SAME_STEP promises ({self.env})"
+            )
+        return [infos["final_obs"][i] for i in rows]
+
+
+def _rows(infos: Mapping[str, Any], rows: list[int], n: int) -> list[dict[str, Any]]:
+    """The infos of these environments out of those of n; what has no n rows holds for all."""
+    found: list[dict[str, Any]] = [{} for _ in rows]
+    if not rows:
+        return found
+    for key, value in infos.items():
+        if key.startswith("_") or key in ("final_obs", "final_info"):
+            continue
+        present: Any = infos.get(f"_{key}")
+        told = [bool(present[i]) for i in rows] if _has_rows(present, n) else [True] * len(rows)
+        if isinstance(value, Mapping):
+            values: list[Any] = list(_rows(value, rows, n))
+        else:
+            values = [value[i] for i in rows] if _has_rows(value, n) else [value] * len(rows)
+        for info, there, mine in zip(found, told, values, strict=True):
+            if there:
+                info[key] = mine
+    return found
+
+
+def _has_rows(value: Any, n: int) -> bool:
+    """Whether `value` is a list, a tuple or any library's array of n entries."""
+    if isinstance(value, list | tuple):
+        return len(value) == n
+    return tuple(getattr(value, "shape", ()))[:1] == (n,)
+
+
+class LastObservations:
+    """Watches the ends of episodes until one shows that last observations are what they should be.
+
+    A last observation that equals the next episode's first one is a coincidence or none; ten of
+    them, and none that differed, are worth a warning. Where nothing changed in the last step
+    either, as where all observations are the same, an end says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._alike = 0
+        self._settled = False
+
+    def look(self, rows: Sequence[int], last: Sequence[Any], now: Any, before: Any) -> None:
+        """Ends of the environments `rows`, with the vector's observations now and a step ago."""
+        if self._settled:
+            return
+        for i, ending in zip(rows, last, strict=True):
+            if not _equal(ending, _row(now, i)):
+                self._settled = True
+                return
+            self._alike += not _equal(ending, _row(before, i))
+        if self._alike >= ENOUGH_ENDS:
+            self._settled = True
+            warnings.warn(
+                f"env: got the next episode's first observation in place of the last one at each "
+                f"of {self._alike} ends. An environment that fills one array again and again must "
+                "return copies; in an AsyncVectorEnv, kalmanac.Checkpointable around it does "
+                "so",
+                stacklevel=2,
+            )
+
+
+def _row(observation: Any, i: int) -> Any:
+    """The observation of environment i in a vector's."""
+    if isinstance(observation, dict):
+        return {key: _row(value, i) for key, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_row(value, i) for value in observation)
+    return observation[i]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return all(_equal(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple | list):
+        return all(_equal(*pair) for pair in zip(one, other, strict=True))
+    return np.array_equal(one, other)
+
+
+class EnvironmentFailedError(RuntimeError):
+    """An environment raised, hung, or gave something that is no observation or reward of its own.
+
+    `__cause__` is what was raised.
+
+    Examples:
+        >>> from kalmanac import EnvironmentFailedError, RecurrentSAC, Track, evaluate_policy
+        >>> class Broken(Track):
+        ...     def step(self, action):
+        ...         raise OSError("the robot is unplugged")
+        >>> try:
+        ...     evaluate_policy(RecurrentSAC("gru", Track(), seed=0), Broken(), 1)
+        ... except EnvironmentFailedError as error:
+        ...     print(error)
+        the environment raised OSError: the robot is unplugged (...)
+    """
+
+
+@contextmanager
+def environment_at_work() -> Iterator[None]:
+    """What is raised inside comes from the environment; only Ctrl-C goes through."""
+    try:
+        yield
+    except EnvironmentFailedError:
+        raise
+    except WorkerError as error:  # it names the environment and its seed
+        raise EnvironmentFailedError(str(error)) from error
+    except multiprocessing.TimeoutError as error:
+        raise EnvironmentFailedError(f"the environment gave no answer: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit above all: the environment has no say over the run
+        raise EnvironmentFailedError(f"the environment raised {words(error)}") from error
+
+
+@contextmanager
+def environment_judged() -> Iterator[None]:
+    """A ValueError or TypeError inside is about what the environment gave."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
+
+
+def closed(env: VectorEnv[Any, Any, Any]) -> str | None:
+    """Close an environment that has done its work; what it raised then, in words."""
+    try:
+        with environment_at_work():
+            env.close()
+    except EnvironmentFailedError as error:
+        return f"{error}, when it was closed"
+    return None
+
+
+def close_failed(env: VectorEnv[Any, Any, Any]) -> None:
+    """Close an environment that may hang: worker processes are ended, not asked.
+
+    After a failure, nothing that it raises now is worth telling.
+    """
+    with suppress(EnvironmentFailedError), environment_at_work():
+        if isinstance(env.unwrapped, AsyncVectorEnv):
+            env.close(terminate=True)
+        else:
+            env.close()

@@ -1,0 +1,282 @@
+"""What a training holds beside the agent: environments, replay, random streams, and the account."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from kalmanac._envs.action_codecs import ActionCodec
+from kalmanac._envs.observation_codecs import ObservationCodec
+from kalmanac._ops.dispatch import packs_rows
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.collector import Collected, Collector
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.cuda_graph import Captured, Work, can_record
+from kalmanac._sac.generators import load_generator
+from kalmanac._sac.learner import Metrics
+from kalmanac._sac.normalization import ReturnScale
+from kalmanac._sac.policy import Asked, Policy, PolicyState
+
+
+class Training(Work):
+    """Collects with the policy, draws batches, and knows how many updates are due.
+
+    `steps_before` is what the agent had seen before this training: beyond `learning_starts`, its
+    own policy acts from the first step on, and learns as soon as a batch can be drawn. What a
+    `replay` holds that is given counts as seen, too; its open episodes end as truncated.
+    """
+
+    def __init__(
+        self, policy: Policy, settings: AgentSettings, env: VectorEnv[Any, Any, Any],
+        observations: ObservationCodec, actions: ActionCodec, *, seed: int, steps_before: int = 0,
+        replay: Replay | None = None, return_scale: ReturnScale | None = None,
+    ) -> None:  # fmt: skip
+        self.policy, self.settings, self.return_scale = policy, settings, return_scale
+        self.tf32 = settings.tf32
+        self.observations, self.actions = observations, actions
+        self.steps_before = steps_before
+        self.transitions = 0  # collected in this training
+        self.updates = 0
+        if settings.buffer_size is not None and settings.buffer_size < env.num_envs:
+            raise ValueError(
+                f"buffer_size: got {settings.buffer_size}, expected at least one transition for "
+                f"each of {env.num_envs} environments"
+            )
+        if replay is None:
+            sizes, capacity = policy.learner.sizes, settings.buffer_size
+            replay = Replay(sizes, env.num_envs, capacity=capacity, device=policy.device)
+        self.replay = replay
+        self._held_before = self.replay.steps
+        self._make_streams(env.num_envs)
+        self._state: PolicyState | None = None  # before the first vector step
+        self._asked: Asked | None = None  # actions that are chosen and not taken
+        self._attach(env, seed)
+        self._captured: Captured | None = None
+
+    def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
+        """Go on in another environment; the episodes under way end as truncated."""
+        self._captured = None  # it draws from the generator of before
+        self._make_streams(env.num_envs)
+        self._attach(env, seed)
+
+    def ask(self) -> None:
+        """Let the policy choose the next actions, unless it has; the first time, begin episodes.
+
+        On a GPU nobody waits for it before `collect`.
+        """
+        if self._asked is not None:
+            return
+        if self._state is None:
+            begun = self.collector.reset(self._env_seed)
+            if self.policy.normaliser is not None:
+                self.policy.normaliser.update(begun.observations)
+            self._state = self.policy.start(self.collector.streams.num_envs)
+        shown, start = self.collector.observation, self.collector.episode_start
+        self._asked = self.policy.ask(shown, self._state, start, explore=True)
+
+    def collect(self) -> Collected:
+        """One vector step, with the actions that were asked for, or are now."""
+        self.ask()
+        collected = self.collector.take(self._chosen())
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.update(collected.observations)
+        if self.return_scale is not None:
+            self.return_scale.update(collected.reward, collected.stepped, collected.ended)
+        self.transitions += collected.transitions
+        return collected
+
+    @property
+    def reward_factor(self) -> float:
+        """What rewards are multiplied by before the critic sees them."""
+        return 1.0 if self.return_scale is None else self.return_scale.factor
+
+    def updates_due(self) -> int:
+        """Updates that the transitions collected so far call for and that have not been made."""
+        warm_up = self.settings.warm_up(self._seen_before, self._held_before)
+        return self.settings.updates_after(self.transitions, warm_up) - self.updates
+
+    def update(self) -> Metrics:
+        """Draw a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
+        if not can_record(self.policy.device):
+            return self.run()
+        if self._captured is None:
+            self._captured = Captured([self], self.policy.device, record=self.settings.graph)
+        return self._captured()[0]
+
+    def run(self) -> Metrics:
+        """Draw a batch and learn from it, eagerly."""
+        return self.policy.learner.update(self._draw(self._drawing))
+
+    def prepare(self) -> None:
+        """Bring what batches are drawn from up to date on the device."""
+        self.replay.settle()
+        if self.policy.normaliser is not None:
+            self.policy.normaliser.settle(self.policy.device)
+        if self.return_scale is not None:
+            self.return_scale.settle(self.policy.device)
+
+    def places(self) -> Hashable:
+        """Of the replay; all else stays where it is."""
+        return self.replay.places()
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Of drawing and of learning."""
+        return [self._drawing, self.policy.learner.learning]
+
+    def batch_aside(self) -> Batch:
+        """A batch for looking at: the updates draw the same ones whether it is asked for or not."""
+        return self._draw(self._looking)
+
+    @property
+    def _seen_before(self) -> int:
+        return max(self.steps_before, self._held_before)
+
+    def _make_streams(self, streams: int) -> None:
+        """Room for so many environments; the episodes under way end as truncated."""
+        self.replay.close()
+        if streams > self.replay.streams:
+            self.replay = _with_streams(self.replay, streams)
+
+    def _attach(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
+        sizes = self.policy.learner.sizes
+        self.collector = Collector(
+            env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
+            observed=sizes.observed, action_mask=sizes.action_mask,
+            bootstrap_truncated=self._bootstraps(env),
+        )  # fmt: skip
+        if self.return_scale is not None:
+            self.return_scale.attach(env.num_envs)
+        self._state = self._asked = None
+        self._env_seed, warm_up, drawing, looking = self._seeds(seed)
+        self._warm_up = np.random.default_rng(warm_up)
+        device = self.policy.device
+        self._drawing = torch.Generator(device).manual_seed(drawing)
+        self._looking = torch.Generator(device).manual_seed(looking)
+
+    def _bootstraps(self, env: VectorEnv[Any, Any, Any]) -> bool:
+        """Whether an episode that `env` truncates is one that might have gone on."""
+        if self.settings.bootstrap_truncated != "auto":
+            return self.settings.bootstrap_truncated
+        stated = (env.metadata or {}).get("bootstrap_truncated", True)
+        if not isinstance(stated, bool):
+            raise TypeError(
+                f'env.metadata["bootstrap_truncated"]: got {stated!r}, expected True or False'
+            )
+        return stated
+
+    def _seeds(self, seed: int) -> tuple[int, int, int, int]:
+        """For the environment, the warm-up, drawing and looking, from here on."""
+        words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
+        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
+        return env_seed % 2**31, warm_up, drawing, looking  # some take no more bits
+
+    def _chosen(self) -> NDArray[Any]:
+        """The actions to take, and the memory behind them."""
+        assert self._asked is not None
+        action, state = self._asked.actions(), self._asked.state
+        if self._seen_before + self.transitions < self.settings.learning_starts:
+            # The policy listens during the warm-up: episodes go on when it takes over.
+            mask = self.collector.observation.action_mask
+            action = self.actions.sample(self._warm_up, len(action), mask)
+            state = self.policy.instead(action, state)
+        self._state, self._asked = state, None
+        return action
+
+    def _draw(self, generator: torch.Generator) -> Batch:
+        settings = self.settings
+        batch = self.replay.sample(
+            settings.batch_size,
+            settings.context_length,
+            generator=generator,
+            rule=settings.drawing,
+            burn_in=settings.burn_in,
+            true_previous_action=settings.true_previous_action,
+            packed=packs_rows(self.policy.device),
+        )
+        if self.return_scale is not None:
+            batch = self.return_scale.batch(batch)
+        normaliser = self.policy.normaliser
+        return batch if normaliser is None else normaliser.batch(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the replay and the learner, as arrays and plain data.
+
+        "episodes" is None before the first step, and False where the environment cannot tell its
+        state: those under way are then lost. Actions that are chosen and not taken are no state.
+        """
+        if self._asked is not None:
+            raise ValueError(
+                "checkpoint: got one between the choice of actions and their step, expected one "
+                "after a step, as in `on_step`"
+            )
+        episodes: dict[str, Any] | bool | None = None
+        if self._state is not None:
+            under_way = self.collector.state_dict()
+            memory = {
+                "memory": tuple(self._state.encoder),
+                "previous_action": self._state.previous_action,
+            }
+            episodes = False if under_way is None else under_way | memory
+        return {
+            "transitions": self.transitions,
+            "updates": self.updates,
+            "steps_before": self.steps_before,
+            "held_before": self._held_before,
+            "env_seed": self._env_seed,
+            "warm_up": self._warm_up.bit_generator.state,
+            "drawing": self._drawing.get_state(),
+            "looking": self._looking.get_state(),
+            "episodes": episodes,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], seed: int) -> bool:
+        """Go on where `state_dict` was called, with the replay of that time already in place.
+
+        Returns False where the environment could not tell its state: its episodes have ended as
+        truncated, and others begin, as `seed` and the steps done decide.
+        """
+        self.transitions, self.updates = state["transitions"], state["updates"]
+        self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
+        self._held_before = state.get("held_before", 0)
+        self._state = self._asked = None  # what was chosen belongs to other episodes
+        self._warm_up.bit_generator.state = state["warm_up"]
+        load_generator(self._drawing, state["drawing"])
+        load_generator(self._looking, state["looking"])
+        episodes = state["episodes"]
+        if episodes is False:
+            if self.return_scale is not None:
+                self.return_scale.attach(self.collector.streams.num_envs)
+            self.replay.close()
+            self._env_seed = self._seeds(seed)[0]
+        elif episodes is not None:
+            self.collector.load_state_dict(episodes)
+            like = self.policy.start(self.collector.streams.num_envs)
+            memory = (x.to(self.policy.device) for x in episodes["memory"])
+            self._state = PolicyState(
+                type(like.encoder)(*memory), episodes["previous_action"].to(self.policy.device)
+            )
+        return episodes is not False
+
+
+def _with_streams(replay: Replay, streams: int) -> Replay:
+    """A replay that holds the same and has room for more streams; no episode may be open."""
+    if replay.capacity is not None:
+        raise ValueError(
+            f"env: got {streams} environments, expected at most {replay.streams}: "
+            "a bounded replay has its shares for so many"
+        )
+    missing = streams - replay.streams
+    state = replay.state_dict() | {"streams": streams}
+    for part in ("storage", "episodes"):
+        state[part] = {
+            name: x if name == "table" else torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
+            for name, x in state[part].items()
+        }
+    state["episodes"]["slot"].fill_(-1)
+    wider = Replay(replay.sizes, streams, device=replay.device)
+    wider.load_state_dict(state)
+    return wider

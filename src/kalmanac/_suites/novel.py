@@ -1,0 +1,48 @@
+"""NoVel: agents × three classic control tasks without velocities × seeds. Not of the paper.
+
+Steps are those of the published numbers of RL Baselines3 Zoo's ppo_lstm; all the rest are the
+defaults, but for what makes a run one of minutes on two cores.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from kalmanac._lab.experiment import Experiment
+from kalmanac._suites.suite import Preset, Suite
+
+AGENTS = ("vssm+kf", "vssm", "mamba", "gru", "transformer", "memoryless", "oracle")
+STEPS = {"CartPole": 100_000, "Pendulum": 100_000, "MountainCarContinuous": 300_000}
+SEEDS = range(3)
+
+
+def settings(agent: str = "vssm+kf", *, task: str = "Pendulum", seed: int = 0) -> Experiment:
+    """Evaluated fifty times, 50 episodes each; one update for four steps keeps it short."""
+    shared = Experiment(
+        env=f"novel/{task}",
+        total_steps=STEPS[task],
+        seed=seed,
+        num_envs=4,
+        update_to_data=0.25,
+        eval_every=STEPS[task] // 50,
+        eval_episodes=50,
+    )
+    return shared.changed({"encoder": agent})
+
+
+def runs() -> Iterator[Experiment]:
+    """Three tasks."""
+    for task in STEPS:
+        for agent in AGENTS:
+            for seed in SEEDS:
+                yield settings(agent, task=task, seed=seed)
+
+
+SUITE = Suite(
+    "three classic control tasks without velocities, minutes each (not of the paper)",
+    runs,
+    {"novel": Preset("classic control without velocities: 100,000 steps", settings)},
+    {
+        f"novel/{task}": Preset(f"{steps:,} steps", partial(settings, task=task))
+        for task, steps in STEPS.items()
+    },
+)

@@ -1,0 +1,61 @@
+"""POPGym (paper, section 5.4, Table 1): agents × twelve tasks × seeds."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from kalmanac._envs.popgym import HORIZONS
+from kalmanac._lab.experiment import Experiment
+from kalmanac._suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
+
+AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", "oracle")
+TASKS = tuple(HORIZONS)
+SEEDS = range(5)
+ENCODER_SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"dropout": TRANSFORMER_DROPOUT}}
+LOWER_ENTROPY = {"MineSweeperEasy": 0.35}  # share of log A; the usual one diverged (Table 1)
+# A choice: with 1 the entropy of its few steps outweighs returns within ±1 in the beginning. Tasks
+# of 50 steps and more learn later with less than 1.
+LOWER_TEMPERATURE = {"MineSweeperEasy": 0.1}
+# A choice: 0.96 instead of 0.61 after 300,000 steps, means of three seeds. MineSweeperEasy and
+# control without velocities are worse with it.
+SHORTER_MEMORY = {"CountRecallEasy": (0.9, 0.99)}
+
+
+def paper(agent: str = "vssm+kf", *, task: str = "RepeatPreviousEasy", seed: int = 0) -> Experiment:
+    """Table 1. 8 environments, warm-up and evaluation rhythm are choices.
+
+    The continuous pendulum aims at an entropy of −A = −1 by itself.
+    """
+    shared = Experiment(
+        env=f"popgym/{task}",
+        total_steps=1_000_000,
+        seed=seed,
+        adam_betas=SHORTER_MEMORY.get(task, (0.9, 0.999)),
+        actor_hidden=(256, 256),
+        critic_hidden=(256, 256),
+        target_entropy_scale=LOWER_ENTROPY.get(task, 0.7),
+        initial_ent_coef=LOWER_TEMPERATURE.get(task, 1.0),
+        learning_starts=5_000,
+        batch_size=32,
+        context_length=64,
+        update_to_data=1.0,
+        eval_episodes=16,
+    )
+    settings = ENCODER_SETTINGS.get(agent, {})
+    return shared.changed({"encoder": agent, "encoder_settings": settings})
+
+
+def runs() -> Iterator[Experiment]:
+    """The benchmark: twelve tasks."""
+    for task in TASKS:
+        for agent in AGENTS:
+            for seed in SEEDS:
+                yield paper(agent, task=task, seed=seed)
+
+
+SUITE = Suite(
+    "twelve tasks that need memory",
+    runs,
+    {"popgym": Preset("POPGym, the paper's settings: 1,000,000 steps", paper)},
+    {f"popgym/{task}": Preset(f"{task}", partial(paper, task=task)) for task in TASKS},
+)

@@ -1,0 +1,157 @@
+"""Which runs a sweep stands for, where each lies, and what it leaves after its training."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from kalmanac._envs.extras import missing
+from kalmanac._files.run_reader import find_run_folders, read_experiment, read_summary
+from kalmanac._lab.experiment import AGENTS, Experiment
+from kalmanac._lab.factory import check_environment
+from kalmanac._lab.post_training import Afterwards
+from kalmanac._messages import expect_known
+from kalmanac._suites import quick as quickly
+from kalmanac._suites.registry import SUITES, default_folder
+
+EVERYTHING = "all"
+FIXED = {"seed": "--seeds", "encoder": "--agents", "env": "--tasks", "privileged": "--agents"}
+
+
+class Planned(NamedTuple):
+    """One run: what is trained, in which folder, what it is evaluated by, who asked for it."""
+
+    experiment: Experiment
+    folder: Path
+    afterwards: tuple[Afterwards, ...] = ()
+    suites: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do: it is finished and evaluated, or has diverged."""
+        try:
+            status = read_summary(self.folder).get("status")
+        except (OSError, ValueError):
+            return False  # its worker says what is the matter with it
+        if status == "finished":
+            return all(evaluation.is_left(self.folder) for evaluation in self.afterwards)
+        return status == "diverged"  # and would do so again
+
+
+Work = tuple[Planned, ...]  # runs that one worker does at once
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of which suites to run, and what to change about it."""
+
+    suites: Sequence[str]
+    preset: Literal["paper", "quick"] = "paper"
+    agents: Sequence[str] = ()  # none: all
+    tasks: Sequence[str] = ()  # words of which one is in an environment's name; none: all
+    seeds: int | None = None  # of each setting the first so many; None: all of the preset
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for suite in self.suites:
+            expect_known("suite", suite, [*SUITES, EVERYTHING])
+        if not self.suites:
+            raise ValueError(f"suite: got none, expected some of {', '.join(SUITES)}, all")
+        for agent in self.agents:
+            expect_known("agents", agent, AGENTS)
+        for name in self.changes:
+            if name in FIXED:
+                raise ValueError(f"{name}: got it for a whole sweep, expected {FIXED[name]}")
+        if self.seeds is not None and self.seeds < 1:
+            raise ValueError(f"seeds: got {self.seeds}, expected at least 1")
+
+    @property
+    def names(self) -> list[str]:
+        """Of the suites, each once."""
+        return list(SUITES) if EVERYTHING in self.suites else list(dict.fromkeys(self.suites))
+
+
+def make_plan(selection: Selection, root: Path) -> list[Planned]:
+    """Every run once, however many suites it is in.
+
+    A run that lies somewhere below `root` already keeps its folder, whatever that is called.
+    """
+    root = root.resolve()
+    there = lying(root)
+    plan: dict[str, Planned] = {}
+    for suite in selection.names:
+        for run, left in chosen(selection, suite):
+            its = run.hash
+            before = plan.get(its)
+            if before is None:
+                folder = there.get(its) or default_folder(run.env, run, root)
+                plan[its] = Planned(run, folder, left, (suite,))
+            else:
+                both = tuple(dict.fromkeys((*before.afterwards, *left)))
+                plan[its] = before._replace(afterwards=both, suites=(*before.suites, suite))
+    if not plan:
+        raise ValueError(
+            f"agents, tasks: got {' '.join([*selection.agents, *selection.tasks])}, "
+            f"expected some that {', '.join(selection.names)} has runs of"
+        )
+    return list(plan.values())
+
+
+def chosen(selection: Selection, suite: str) -> Iterator[tuple[Experiment, tuple[Afterwards, ...]]]:
+    """The runs of one suite that are asked for, with what each leaves after its training."""
+    short = selection.preset == "quick"
+    seeds = selection.seeds or (quickly.SEEDS if short else None)
+    begun: Counter[str] = Counter()
+    for run in SUITES[suite].runs():
+        wanted = not selection.agents or run.agent in selection.agents
+        if not wanted or not _named(run.env, selection.tasks):
+            continue
+        if seeds is not None:
+            begun[setting := setting_of(run)] += 1
+            if begun[setting] > seeds:
+                continue
+        left = SUITES[suite].afterwards(run)
+        if short:
+            run, left = quickly.quick(run), tuple(map(quickly.quick_evaluation, left))
+        yield run.changed(selection.changes) if selection.changes else run, left
+
+
+def setting_of(experiment: Experiment) -> str:
+    """The same for runs that differ by their seeds alone."""
+    return experiment.changed({"seed": 0}).hash
+
+
+def batches(plan: Iterable[Planned], *, together: bool) -> Iterator[Work]:
+    """Runs as workers take them; `together`, all seeds of a setting are one work."""
+    if not together:
+        yield from ((planned,) for planned in plan)
+        return
+    settings: dict[str, list[Planned]] = {}
+    for planned in plan:
+        settings.setdefault(setting_of(planned.experiment), []).append(planned)
+    yield from map(tuple, settings.values())
+
+
+def refuse_missing(plan: Iterable[Planned]) -> None:
+    """ModuleNotFoundError where the environment of a run cannot be made here, before any begins."""
+    extras = {check_environment(planned.experiment).extra for planned in plan}
+    for extra in sorted(filter(None, extras)):
+        if (trouble := missing(extra)) is not None:
+            raise ModuleNotFoundError(trouble)
+
+
+def lying(root: Path) -> dict[str, Path]:
+    """The runs at and below `root` by their hashes; of two, the finished one."""
+    found: dict[str, Path] = {}
+    for path in find_run_folders(root) if root.is_dir() else ():
+        with suppress(OSError, ValueError, TypeError):  # not ours, or of another version
+            its = Experiment.from_data(read_experiment(path)).hash
+            if its not in found or read_summary(path).get("status") == "finished":
+                found[its] = path
+    return found
+
+
+def _named(env: str, words: Sequence[str]) -> bool:
+    return not words or any(word in env for word in words)

@@ -1,8 +1,0 @@
-"""The command line: a file for each verb, one parser and one place where errors become lines.
-
-Nothing imports from here.
-"""
-
-from kalmanac.cli.program import VERBS, main
-
-__all__ = ["VERBS", "main"]

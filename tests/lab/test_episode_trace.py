@@ -1,0 +1,37 @@
+import numpy as np
+
+from kalmanac._lab.episode_trace import Witness
+from tests.sac.reusing import Closed, vector
+
+
+class OneInfo(Closed):
+    """Tells the true state in one array, filled again at every step."""
+
+    def __init__(self, inside):
+        super().__init__(inside)
+        self._truth = np.zeros((1, 2), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        observation, infos = super().reset(seed=seed, options=options)
+        return observation, self._told(infos)
+
+    def step(self, actions):
+        *outcome, infos = super().step(actions)
+        return *outcome, self._told(infos)
+
+    def _told(self, infos):
+        self._truth[:] = infos["privileged"]
+        return infos | {"privileged": self._truth}
+
+
+def test_true_states_are_written_down_as_they_were():
+    env = vector("numbers", 1, "SameStep", reuses=True)
+    env.envs[0]._episode = 2  # the next one lasts four steps
+    witness = Witness(OneInfo(env))
+    witness.reset()
+    for _ in range(4):
+        witness.step(np.zeros(1, np.int64))
+    found = witness.arrays()
+    assert found["truth"].tolist() == [[1, 3], [2, 3], [3, 3], [4, 3]]
+    assert found["observation"][:, 0].tolist() == [1, 2, 3, 4]
+    assert found["reward"].tolist() == [31, 32, 33, 34]

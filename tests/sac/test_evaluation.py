@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from kalmanac._sac.evaluation import Evaluation, evaluate_policy
+from tests.sac.counting import Counting, counting_vector
+
+BOTH = pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+
+
+class Always:
+    """Action 1, and a state that counts the steps since each episode's start."""
+
+    def __init__(self) -> None:
+        self.counts: list[np.ndarray] = []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        assert deterministic
+        state = np.zeros(len(observation)) if state is None else state
+        state = np.where(episode_start, 0, state)
+        live = observation[:, 1] == state
+        self.counts.append(live)
+        return np.ones(len(observation), np.int64), state + 1
+
+
+@BOTH
+def test_short_episodes_do_not_dominate(mode):
+    vector = counting_vector((1,), (20,), mode=mode)
+    found = evaluate_policy(Always(), vector, 8)
+    assert sorted(found.lengths) == [1] * 4 + [20] * 4
+
+
+@BOTH
+@pytest.mark.parametrize("episodes", [1, 3, 4, 7])
+def test_quota_is_exact_and_differs_by_one_at_most(mode, episodes):
+    vector = counting_vector((2,), (3,), (5,), mode=mode)
+    found = evaluate_policy(Always(), vector, episodes)
+    assert len(found.returns) == len(found.lengths) == episodes
+    counts = [int((found.lengths == length).sum()) for length in (2, 3, 5)]
+    assert max(counts) - min(counts) <= 1
+
+
+@BOTH
+def test_state_restarts_with_each_episode(mode):
+    model = Always()
+    evaluate_policy(model, counting_vector((1,), (3, 2), mode=mode), 10)
+    assert np.array(model.counts).all()
+
+
+def test_results():
+    found = evaluate_policy(Always(), Counting((1, 3)), 3)
+    assert found.returns.tolist() == [1, 11 + 12 + 13, 21]
+    assert found.lengths.tolist() == [1, 3, 1]
+    assert found.wins is not None
+    assert found.wins.tolist() == [True, False, False]
+    assert found.mean_reward == pytest.approx(58 / 3)
+    assert found.std_reward == pytest.approx(np.std([1, 36, 21]))
+    assert found.mean_length == pytest.approx(5 / 3)
+    assert found.win_rate == pytest.approx(1 / 3)
+
+
+def test_no_wins_where_none_are_told():
+    assert Evaluation(np.zeros(2), np.ones(2, np.int64)).win_rate is None
+
+
+def test_no_episodes_is_refused():
+    with pytest.raises(ValueError, match="n_eval_episodes: got 0, expected at least 1"):
+        evaluate_policy(Always(), Counting((1,)), 0)
+
+
+@BOTH
+def test_an_episode_that_does_not_end_is_cut_and_counted(mode):
+    """The second environment's first episode is cut, and those due after it are not played."""
+    vector = counting_vector((2,), (2, 10**9, 2), mode=mode)
+    found = evaluate_policy(Always(), vector, 8, max_steps=5)
+    assert found.lengths.tolist() == [2] * 4 + [2, 5]
+    assert found.returns.tolist()[-1] == 10 * 5 + 15
+    assert found.cut == 1
+    assert found.wins.tolist() == [True, False, False, True, True, False]
+
+
+@BOTH
+def test_an_episode_that_ends_in_the_last_step_allowed_is_whole(mode):
+    found = evaluate_policy(Always(), counting_vector((5,), (5,), mode=mode), 4, max_steps=5)
+    assert (found.lengths.tolist(), found.cut) == ([5] * 4, 0)
+
+
+def test_where_all_are_cut_nobody_knows_of_wins():
+    found = evaluate_policy(Always(), Counting((10**9,)), 3, max_steps=4)
+    assert (found.lengths.tolist(), found.cut, found.wins) == ([4], 1, None)
+
+
+def test_somebody_can_watch_every_step_and_end_it():
+    seen = []
+    evaluate_policy(Always(), Counting((2,)), 2, each_step=lambda *now: seen.append(now))
+    assert seen == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+
+    def enough(steps, done, episodes):
+        if steps == 3:
+            raise InterruptedError
+
+    env = Counting((10**9,))
+    with pytest.raises(InterruptedError):
+        evaluate_policy(Always(), env, each_step=enough)
+    assert env.time == 3
+
+
+def test_a_bound_below_one_is_refused():
+    with pytest.raises(ValueError, match="max_steps: got 0, expected at least 1"):
+        evaluate_policy(Always(), Counting((1,)), max_steps=0)

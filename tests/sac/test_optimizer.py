@@ -1,0 +1,90 @@
+"""Adam over flat tensors: against torch's own on single parameters, plain and as kernels."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kalmanac._ops import adam as adam_step_module
+from kalmanac._sac.optimizer import Adam, Trailing, side_by_side
+
+# fused on the cpu: Triton's interpreter
+FORMS = [("cpu", False), ("cpu", True), pytest.param(("cuda", True), marks=pytest.mark.gpu)]
+SHAPES = [(3, 5), (17,), (), (40, 40)]
+
+
+@pytest.fixture(params=FORMS)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the tensors lie; the form that is asked for runs there."""
+    name, fused = request.param
+    monkeypatch.setattr(adam_step_module, "fused", lambda x: fused)
+    return name
+
+
+def parameters(device: str) -> list[Tensor]:
+    random = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=random).to(device).requires_grad_() for shape in SHAPES]
+
+
+def made(
+    device: str, betas: tuple[float, float] = (0.9, 0.999)
+) -> tuple[Adam, list[Tensor], Tensor]:
+    """Two groups, of which the second is followed."""
+    mine = parameters(device)
+    trailing = side_by_side([x.detach().clone() for x in mine[2:]])
+    adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing(["b"], trailing, 0.1), betas)
+    return adam, mine, trailing
+
+
+@pytest.mark.parametrize("max_norm", [None, 2.0])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.95, 0.98)])
+def test_it_moves_as_torch_does(
+    max_norm: float | None, betas: tuple[float, float], device: str
+) -> None:
+    adam, mine, trailing = made(device, betas)
+    theirs = parameters(device)
+    plain = torch.optim.Adam(theirs, lr=0.01, betas=betas)
+    average = [x.detach().clone() for x in theirs[2:]]
+    random = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        gradients = [torch.randn(s, generator=random).to(device) for s in SHAPES]
+        norms = adam.step(gradients, max_norm, ("a", "b"))
+        for x, g in zip(theirs, gradients, strict=True):
+            x.grad = g.clone()
+        expected = [
+            torch.nn.utils.clip_grad_norm_(own, max_norm or 1e9) for own in (theirs[:2], theirs[2:])
+        ]
+        plain.step()
+        for x, y in zip(average, theirs[2:], strict=True):
+            x.lerp_(y.detach(), 0.1)
+        for x, y in zip(norms.values(), expected, strict=True):
+            torch.testing.assert_close(x, y)
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y)
+    torch.testing.assert_close(trailing[16 : 16 + 1600], average[1].flatten())
+
+
+def test_neighboring_groups_are_followed_together(device: str) -> None:
+    mine = parameters(device)
+    trailing = side_by_side([x.detach().clone() for x in mine[:3]])
+    before = trailing.clone()
+    groups = {"a": mine[:2], "b": mine[2:3], "c": mine[3:]}
+    adam = Adam(groups, 0.01, Trailing(["a", "b"], trailing, 0.25))
+    adam.step([torch.ones(shape, device=device) for shape in SHAPES], None, ("a",))
+    torch.testing.assert_close(trailing, 0.75 * before + 0.25 * adam.values[: len(trailing)])
+    assert not torch.equal(trailing, before)
+
+
+def test_it_goes_on_where_its_state_was_taken(device: str) -> None:
+    adam, mine, _ = made(device)
+    gradients = [torch.ones(shape, device=device) for shape in SHAPES]
+    adam.step(gradients, None, ("a",))
+    kept = adam.state_dict()
+    values = adam.values.clone()
+    adam.step(gradients, None, ("a",))
+    again, other, _ = made(device)
+    again.values.copy_(values)
+    again.load_state_dict(kept)
+    again.step(gradients, None, ("a",))
+    assert all(torch.equal(x, y) for x, y in zip(mine, other, strict=True))
+    with pytest.raises(ValueError, match="adam: got averages of 3 numbers, expected"):
+        adam.load_state_dict(kept | {"average": torch.zeros(3)})
