@@ -15,14 +15,14 @@ BY_NAME = re.compile(r"\blate\(|import_module\(")
 
 
 def test_above_operations_only_capture_asks_for_a_device() -> None:
-    above = [x for x in PACKAGE.rglob("*.py") if x.relative_to(PACKAGE).parts[0] != "ops"]
+    above = [x for x in PACKAGE.rglob("*.py") if x.relative_to(PACKAGE).parts[0] != "_ops"]
     asking = {str(x.relative_to(PACKAGE)) for x in above if DEVICE.search(x.read_text("utf-8"))}
     assert len(above) > 50
     assert asking <= {"_sac/cuda_graph.py"}
 
 
 def test_operations_import_nothing_by_its_name() -> None:
-    files = list((PACKAGE / "ops").rglob("*.py"))
+    files = list((PACKAGE / "_ops").rglob("*.py"))
     assert len(files) > 20
     assert [str(x) for x in files if BY_NAME.search(x.read_text("utf-8"))] == []
 
