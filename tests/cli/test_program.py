@@ -77,7 +77,10 @@ def test_a_verb_without_its_word_gets_one_line(verb, capsys):
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys, kalmanac._cli as c; c.main(['--help']); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from kalmanac._cli.program import main; main(['--help']); "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

@@ -70,7 +70,7 @@ found = importlib.machinery.PathFinder.find_spec
 def find_spec(name, *rest):
     return None if name.split(".")[0] == {library!r} else found(name, *rest)
 importlib.machinery.PathFinder.find_spec = find_spec
-from kalmanac._cli import main
+from kalmanac._cli.program import main
 sys.exit(main(["report", *{[str(word) for word in words]!r}]))"""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 

@@ -69,7 +69,7 @@ def test_an_environment_s_own_truth_stays():
 
 def test_what_comes_as_a_vector_only_is_refused():
     with pytest.raises(ValueError, match=r"corruption: got noise 0.1, expected none: 'kalmanac"):
-        make_vector("kalmanac._envs:BestArmVector", 2, corruption=Corruption(noise=0.1))
+        make_vector("kalmanac._envs.best_arm:BestArmVector", 2, corruption=Corruption(noise=0.1))
     assert not Corruption()
     assert Corruption(frame_repeat=2)
     assert str(ALL).startswith(

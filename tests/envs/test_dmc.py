@@ -77,7 +77,8 @@ def test_unknown_tasks_are_refused():
 @pytest.mark.parametrize(("choice", "then"), [(None, "disabled"), ("off", "off")])
 def test_no_display_is_needed_and_a_choice_of_the_users_stays(choice, then):
     code = (
-        "import os, sys; from kalmanac._envs import DMC; assert 'dm_control' not in sys.modules; "
+        "import os, sys; from kalmanac._envs.dmc import DMC; "
+        "assert 'dm_control' not in sys.modules; "
         "DMC('pendulum-swingup').reset(seed=0); print(os.environ['MUJOCO_GL'])"
     )
     environ = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "DISPLAY")}

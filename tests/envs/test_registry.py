@@ -70,7 +70,7 @@ def test_a_modules_names_become_vectors():
     assert copies.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert (copies.num_envs, copies.single_action_space.n) == (3, 5)
     assert environment("tests.envs.toys:Identity").summary.startswith("Each step shows")
-    many = make_vector("kalmanac._envs:BestArmVector", 3, cost=0.5)
+    many = make_vector("kalmanac._envs.best_arm:BestArmVector", 3, cost=0.5)
     assert (many.num_envs, many.rules.cost) == (3, 0.5)
 
 

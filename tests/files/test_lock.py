@@ -15,7 +15,7 @@ from kalmanac._files.lock import FolderInUseError, FolderLock, Owner
 HOLD = """
 import sys
 from pathlib import Path
-from kalmanac._files import FolderLock
+from kalmanac._files.lock import FolderLock
 FolderLock(Path(sys.argv[1])).take()
 print("taken", flush=True)
 sys.stdin.read()

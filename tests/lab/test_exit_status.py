@@ -198,7 +198,7 @@ def test_an_error_of_two_lines_is_told_in_one_and_kept_in_full(tmp_path, capsys)
     assert main(words) == 1
     said = capsys.readouterr().err
     assert "the environment raised ZeroDivisionError: the motor burnt out (" in said
-    assert "tests/experiment/failing.py, line " in said
+    assert "tests/lab/failing.py, line " in said
     assert said.count("\n") == 1
     assert folder.is_dir()
     story = (folder / FAILURE).read_text()

@@ -124,5 +124,7 @@ def test_wrong_images_and_settings_are_refused() -> None:
         )  # fmt: skip
     with pytest.raises(ValueError, match="image_features: got 0, expected an integer of at least"):
         AgentSettings(image_features=0)
-    with pytest.raises(ValueError, match=r"image_channels: got \(0,\), expected widths"):
+    with pytest.raises(
+        ValueError, match=r"image_channels: got \(0,\), expected an integer of at least 1"
+    ):
         AgentSettings(image_channels=(0,))

@@ -29,7 +29,9 @@ VERBS = {
     "train": Entry(
         "kalmanac._cli.train", "train an agent: kalmanac train best-arm --encoder vssm+kf"
     ),
-    "resume": Entry("kalmanac.resume", "go on with a run that was stopped: kalmanac resume RUN"),
+    "resume": Entry(
+        "kalmanac._cli.resume", "go on with a run that was stopped: kalmanac resume RUN"
+    ),
     "eval": Entry(
         "kalmanac._cli.evaluate", "play new episodes with a trained agent: kalmanac eval RUN"
     ),
