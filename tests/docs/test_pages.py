@@ -114,6 +114,42 @@ def test_links_of_the_pages_lead_somewhere(page):
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
+def named_files(text):
+    """What a page names in the package: `_sac/loop.py`, `_envs/`, but nothing that is yet to be."""
+    found = re.findall(r"`((?:\w+/)*(?:\w+\.py)?)`", text)
+    return {x for x in found if x and "NAME" not in x and not x.startswith(("src/", "tests/"))}
+
+
+@pytest.mark.parametrize("page", ["architecture", "where-do-i-change"])
+def test_files_of_the_pages_on_the_inside_exist(page):
+    names = named_files((ROOT / "docs" / f"{page}.md").read_text())
+    assert len(names) > 15
+    assert [name for name in sorted(names) if not (SOURCE / name).exists()] == []
+
+
+def test_the_page_on_changes_counts_its_files():
+    """They stand before the colon of each step; a step that names none is one file, too."""
+    text = (ROOT / "docs" / "where-do-i-change.md").read_text()
+    counted = {}
+    for section in text.split("\n## ")[1:]:
+        steps = re.findall(r"^\d\. (.*?)(?::|\.$)", section, re.M)
+        counted[section.partition("\n")[0].lower()] = sum(
+            max(1, step.count("`") // 2) for step in steps
+        )
+    told = re.findall(r"^\| \[(.*?)\]\(.*?\) \| .*?(\d+)[^\d|]* \|", text, re.M)
+    assert {what.lower(): int(count) for what, count in told} == counted
+
+
+def test_the_map_has_every_file_once():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    _, _, shown = text.partition("## Every file")
+    names = re.findall(r"^\| `([\w/]+\.py)` \|", shown, re.M)
+    files = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")}
+    assert len(names) == len(set(names))
+    assert files - set(names) - {name for name in files if name.endswith("/__init__.py")} == set()
+    assert set(names) <= files
+
+
 def choices():
     """(what, value, setting, where) of every row."""
     text = (ROOT / "docs" / "choices.md").read_text().replace(r"\|", "/")
