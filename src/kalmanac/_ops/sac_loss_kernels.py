@@ -160,7 +160,7 @@ def discrete_losses(
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, *, gamma: float, entropy_goal: float,
     entropy_in_target: bool, value: bool, cross_entropy: float,
 ) -> Judged:  # fmt: skip
-    """See `kalmanac._sac.losses`; logits (B, T + 1, A), q and the target's Q (2, B, T + 1, A).
+    """See `sac_losses`; logits (B, T + 1, A), q and the target's Q (2, B, T + 1, A).
 
     The actor climbs the `value`, the cross-entropy times its weight, or both. Without
     `entropy_in_target`, V(next) in the critic's target has no term with α.
