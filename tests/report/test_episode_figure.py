@@ -15,8 +15,8 @@ from kalmanac._report.episode_figure import (
     EpisodeFigure,
     channels_of,
     draw_episode,
+    episode_panels,
     heading,
-    panels,
 )
 from tests.report.episodes import Swing, played
 
@@ -25,7 +25,7 @@ SWING = f"{Swing.__module__}:Swing"
 
 
 def titles(episode):
-    return [panel.title for panel in panels(episode)]
+    return [panel.title for panel in episode_panels(episode)]
 
 
 def axes_of(episode):

@@ -16,7 +16,7 @@ from kalmanac._report.groups import make_groups
 from kalmanac._report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac._report.runs import read_runs
 from kalmanac._report.scores import last, oracle_scale
-from kalmanac._report.style import Look, styled
+from kalmanac._report.style import LineStyle, styled
 from kalmanac._report.tables import make_tables
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, write_run
 
@@ -85,7 +85,7 @@ def test_agents_of_one_level_alone_have_no_part_in_the_noise_ablation(all_groups
 def test_curves_of_nothing_have_a_scale_of_one():
     steps, zero = np.array([1e3, 2e3]), np.zeros(2)
     flat = Panel("flat", {"GRU": Line(steps, zero, zero, zero)}, "return")
-    axis = draw_curves([flat], {"GRU": Look("#000000")}, columns=1).axes[0]
+    axis = draw_curves([flat], {"GRU": LineStyle("#000000")}, columns=1).axes[0]
     assert axis.get_ylim() == (-1, 1)
 
 
