@@ -75,14 +75,14 @@ LONGEST = 10_000  # steps of an episode that a threshold is simulated in: second
 REFERENCE = "Bayes threshold, σ known"
 
 
-def mine(groups: Sequence[Group]) -> list[Group]:
+def main_groups(groups: Sequence[Group]) -> list[Group]:
     """The groups of Best Arm that figures show under the agents' bare names."""
     return [group for group in groups if group.family == BEST_ARM and group.main]
 
 
 def returns_and_lengths(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Last evaluations against the cost of asking, in and out of distribution (figure 4)."""
-    for setting in settings_of(mine(groups), "cost"):
+    for setting in settings_of(main_groups(groups), "cost"):
         costs = sorted({group.condition("cost") for group in setting.groups})
         panels = []
         for name, y_label in ((NORMALIZED, "return / 10"), (LENGTH, "length")):
@@ -118,7 +118,7 @@ def returns_and_lengths(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Return and length over the training, for every cost, in and out of distribution."""
     kinds = ((NORMALIZED, "return / 10", "returns"), (LENGTH, "length", "lengths"))
-    for setting in settings_of(mine(groups), "cost"):
+    for setting in settings_of(main_groups(groups), "cost"):
         costs = sorted({group.condition("cost") for group in setting.groups})
         for name, y_label, word in kinds:
             panels = []
@@ -145,7 +145,7 @@ def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[CaptionedFigure]:
     """Win rate and length over a grid of bandits at cost 0 (figure 5)."""
-    for setting in settings_of(mine(groups)):
+    for setting in settings_of(main_groups(groups)):
         by_run: dict[str, dict[str, Heatmap]] = {}
         for group in setting.groups:
             for run in group.runs:

@@ -32,7 +32,7 @@ DESIGN = {
 }
 
 
-def mine(groups: Sequence[Group], *, action_noise: bool = False) -> list[Group]:
+def control_groups(groups: Sequence[Group], *, action_noise: bool = False) -> list[Group]:
     """Groups of control tasks, variants too, with or without noise on the actions."""
     return [
         group
@@ -55,7 +55,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 def noise_ablation(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Last returns against the level of noise (figure 8)."""
-    for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
+    for setting in settings_of([g for g in control_groups(groups) if g.main], *LEVELS):
         scales = oracle_scale(setting.groups)
         setting = setting._replace(groups=_at_several_levels(setting.groups))
         panels = []
@@ -94,7 +94,7 @@ def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 def noise_curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Returns over the training: a row for each task, a column for each level of noise."""
-    for setting in settings_of([g for g in mine(groups) if g.main], *LEVELS):
+    for setting in settings_of([g for g in control_groups(groups) if g.main], *LEVELS):
         setting = setting._replace(groups=_at_several_levels(setting.groups))
         levels = sorted({noise_level(group) for group in setting.groups})
         if len(levels) < 2:
@@ -113,7 +113,7 @@ def noise_curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 def design(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Kalman layers with time-varying process noise, with the covariance as output, with both."""
-    for setting in settings_of(_standard(mine(groups)), *LEVELS):
+    for setting in settings_of(_standard(control_groups(groups)), *LEVELS):
         scales = oracle_scale(setting.groups)
         arms = [
             (arm(group), group)
@@ -144,7 +144,7 @@ def design(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 def action_noise(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Returns under noise on observations and actions."""
-    for setting in settings_of([g for g in mine(groups, action_noise=True) if g.main]):
+    for setting in settings_of([g for g in control_groups(groups, action_noise=True) if g.main]):
         title = setting.title("Control with noisy observations and actions")
         captioned = _curves(setting, "dmc-action-noise", title, columns=4)
         yield captioned._replace(
@@ -192,7 +192,9 @@ def _standard(groups: Sequence[Group]) -> list[Group]:
 
 def _main(groups: Sequence[Group]) -> list[Setting]:
     nine = tuple(DMC_NOISE)[:9]
-    main = [group for group in _standard(mine(groups)) if group.main and group.task in nine]
+    main = [
+        group for group in _standard(control_groups(groups)) if group.main and group.task in nine
+    ]
     return settings_of(main, *LEVELS)
 
 

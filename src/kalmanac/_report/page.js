@@ -11,10 +11,10 @@ const hidden = new Set();
 let shownCharts = AT_ONCE;
 
 function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
 }
 
 function options(select, values) {
@@ -26,10 +26,10 @@ function options(select, values) {
 const unique = (values) => [...new Set(values)];
 const families = unique(data.groups.map((group) => group.family));
 
-function chosenGroups(shown = (agent) => !hidden.has(agent)) {
+function chosenGroups(visible = (agent) => !hidden.has(agent)) {
   const family = byId("family").value, task = byId("task").value;
   return data.groups.filter((group) => (family === ALL || group.family === family)
-    && (task === ALL || group.task === task) && shown(group.agent));
+    && (task === ALL || group.task === task) && visible(group.agent));
 }
 
 function fillTasks() {

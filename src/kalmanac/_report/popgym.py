@@ -114,7 +114,7 @@ DASHES = (":", "-.", "--", "-")  # by the size of the latent state
 RIVAL = "best of POPGym's authors"
 
 
-def mine(groups: Sequence[Group]) -> list[Group]:
+def main_groups(groups: Sequence[Group]) -> list[Group]:
     """POPGym's groups under the agents' bare names."""
     return [group for group in groups if group.family == POPGYM and group.main]
 
@@ -125,7 +125,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
         (True, "", "Scores are shifted from [−1, 1] to [0, 1], then divided"),
         (False, "-plain", "Scores are divided as they are"),
     )
-    for setting in settings_of(mine(groups)):
+    for setting in settings_of(main_groups(groups)):
         for shifted, suffix, division in kinds:
             scales = popgym_scale(shifted=shifted)
             if chosen := aggregate(setting.groups, scales):
@@ -143,7 +143,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 def final_scores(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """MMER of every task and agent, with the last return beside it."""
-    for setting in settings_of(mine(groups)):
+    for setting in settings_of(main_groups(groups)):
         panels = []
         for task in POPGYM_TASKS:
             here = [group for group in setting.groups if group.task == task]
@@ -174,7 +174,7 @@ def final_scores(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """MMER and, in a figure of its own, the return over the training."""
     kinds = (("mmer", True, "MMER"), ("returns", False, "return"))
-    for setting in settings_of(mine(groups)):
+    for setting in settings_of(main_groups(groups)):
         tasks = [t for t in POPGYM_TASKS if any(g.task == t for g in setting.groups)]
         for word, best_so_far, y_label in kinds:
             panels = []
