@@ -26,10 +26,10 @@ def without_odd_runs(
     make: Callable[[Sequence[Group]], Value], groups: Sequence[Group], notices: list[str],
     what: str, attempt: Callable[[Sequence[Group]], object] | None = None,
 ) -> Value | None:  # fmt: skip
-    """`make` of all groups, or of those runs that it can be made of; the others are named.
+    """Call `make` with all groups or, where it fails, without the odd runs, which are named.
 
     Readers have checked what they could, so that this is for what nobody has thought of. None where
-    nothing can be made, though each run is sound. An OSError is nobody's: the disk is full.
+    `make` fails, though each run is sound. An OSError is nobody's: the disk is full.
 
     Args:
         what: the name of the result, for the notices.
@@ -62,7 +62,7 @@ def without_odd_runs(
 def _find_odd_runs(
     alone: Sequence[Group], attempt: Callable[[Sequence[Group]], object], odd: dict[str, str]
 ) -> None:
-    """Name the runs of which nothing can be made, by halves: most runs are sound."""
+    """Name the runs with which `attempt` fails, by halves: most runs are sound."""
     try:
         attempt(alone)
     except OSError:

@@ -154,7 +154,7 @@ def action_noise(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 
 
 def noise_level(group: Group) -> float:
-    """Its noise, as a multiple of the benchmark's in that task."""
+    """The group's noise, as a multiple of the benchmark's in that task."""
     return round(group.condition("noise") / DMC_NOISE[group.task], 6)
 
 

@@ -72,7 +72,7 @@ def _observation_panels(episode: PlayedEpisode) -> list[Panel]:
 
 
 def steps_of(episode: PlayedEpisode) -> np.ndarray[Any, Any]:
-    """1 … T."""
+    """The steps 1 … T of an episode."""
     return np.arange(1, episode.steps + 1)
 
 
@@ -285,7 +285,7 @@ def draw_episode(episode: PlayedEpisode, path: str | os.PathLike[str]) -> Path:
 
     Args:
         episode: as `read_episode` gives it.
-        path: where the picture goes; its folder is made.
+        path: where the picture goes; its folder is created.
 
     Examples:
         >>> from pathlib import Path
@@ -306,7 +306,7 @@ def draw_episode(episode: PlayedEpisode, path: str | os.PathLike[str]) -> Path:
 
 
 def heading(episode: PlayedEpisode, steps: int | None = None) -> str:
-    """Who plays what, and, after so many steps (all of them unless given), what it does."""
+    """The title: agent and environment, and what the agent does after `steps` steps (None: all)."""
     about = episode.about
     steps = episode.steps if steps is None else steps
     words = [x for x in (about.title, about.label) if x]
@@ -341,7 +341,7 @@ def _verb(action: str) -> str:
 
 
 def _curtain(axes: Any, steps: int, points: float) -> Rectangle:
-    """Hides everything to its right, but for `points` that the marker there needs."""
+    """A patch that hides everything to its right, but for the `points` that a marker needs."""
     aside = ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
     across = axes.get_xaxis_transform() + aside
     curtain = Rectangle((0, 0), steps + 1, 1, transform=across, color="white", lw=0, zorder=50)

@@ -52,7 +52,7 @@ class Setting(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For titles: the label and what is unusual about the environment, or nothing."""
+        """The label and what is unusual about the environment, for titles; may be empty."""
         conditions = (f"{one_line(k, WORDS)} {one_line(v, WORDS)}" for k, v in self.conditions)
         return one_line(", ".join([*filter(None, [self.label]), *conditions]), LONG)
 
@@ -61,12 +61,12 @@ class Setting(NamedTuple):
         return f"{text} ({self.words})" if self.words else text
 
     def name(self, text: str) -> str:
-        """A file's name."""
+        """The name of the setting's files."""
         return file_name(text, self.words)
 
 
 def file_name(text: str, words: str) -> str:
-    """`text` and what files can have of `words` in their names, whoever wrote these."""
+    """`text` with as much of `words` as a file's name can hold."""
     plain = re.sub(r"[^\w.+]+", "-", words).strip("-")
     if len(plain.encode()) > LONGEST_NAME or (words and not plain):
         plain = f"{plain[: LONGEST_NAME // 4]}-{sha256(words.encode()).hexdigest()[:8]}".strip("-")
@@ -105,7 +105,7 @@ def lines(
 
 
 def line(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False) -> Line:
-    """One group's curve."""
+    """Mean and standard error of one group's curve."""
     steps, values = curve(group, key, best_so_far=best_so_far).shared()
     mean = values.mean(axis=0)
     runs = len(values)

@@ -82,7 +82,7 @@ class Group:
 
     @property
     def encoder_settings(self) -> Mapping[str, Any]:
-        """The same for all runs."""
+        """The encoder's settings, the same for all runs."""
         return self.runs[0].experiment["encoder_settings"]
 
     @property
@@ -103,12 +103,12 @@ class Group:
 
 
 def agent_name(agent: str) -> str:
-    """As the paper's legend has it."""
+    """The agent's name in the paper's legend."""
     return AGENT_NAMES.get(agent, agent)
 
 
 def agent_order(agent: str) -> tuple[int, str]:
-    """Sorts agents as the paper's legend does."""
+    """A key that sorts agents as the paper's legend does."""
     known = list(AGENT_NAMES)
     return (known.index(agent) if agent in known else len(known), agent)
 
@@ -126,7 +126,7 @@ def make_groups(runs: Sequence[Run], notices: list[str]) -> list[Group]:
 
 
 def _described(runs: Sequence[Run], notices: list[str]) -> Iterator[Run]:
-    """Those whose tasks figures can go by."""
+    """Yield the runs whose conditions figures can show; name the others."""
     for run in runs:
         try:
             family, _ = family_and_task(run.experiment)

@@ -37,7 +37,7 @@ class Item(NamedTuple):
 
 
 def of_groups(draw: Callable[[Sequence[Group]], Iterator[CaptionedFigure]]) -> Draw:
-    """A figure that needs nothing but the groups."""
+    """Wrap a function that needs nothing but the groups."""
     return lambda groups, _: draw(groups)
 
 

@@ -51,22 +51,22 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Decides all randomness of the run."""
+        """The seed of all randomness of the run."""
         return self.experiment["seed"]
 
     @property
     def version(self) -> str:
-        """Of the package that trained it."""
+        """The version of the package that trained the run."""
         return one_line(self.provenance.get("kalmanac", UNKNOWN), 40)
 
     @property
     def status(self) -> str:
-        """As summary.json has it."""
+        """The run's status in summary.json."""
         return one_line(self.summary.get("status", UNKNOWN), 40)
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its planned end."""
+        """Whether the run came to its planned end."""
         return self.status == "finished"
 
 
@@ -117,7 +117,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _take(path: Path, name: str, walk: _Walk) -> None:
-    """One run, or one line that says why not."""
+    """Add one run to `walk`, or one line that says why not."""
     try:
         run, cut = _read(path, name)
     except Exception as error:  # whatever it is, it is this run's alone
@@ -180,7 +180,7 @@ def _expect_experiment(data: Mapping[str, Any]) -> None:
 
 
 def _once_each(runs: list[Run], notices: list[str]) -> list[Run]:
-    """Of two runs of the same experiment, seed included, the one that came further."""
+    """Keep, of two runs of the same experiment and seed, the one that came further."""
     kept: dict[str, Run] = {}
     for run in runs:
         key = json.dumps(run.experiment, sort_keys=True)

@@ -34,12 +34,12 @@ class Curve(NamedTuple):
 
 
 def last(group: Group, key: str = f"in/{RETURN}") -> Floats:
-    """Of every run, its last evaluation."""
+    """The last evaluation of every run."""
     return np.asarray([_known(run, key)[-1] for run in group.runs if _known(run, key).size])
 
 
 def best(group: Group, key: str = f"in/{RETURN}") -> Floats:
-    """Of every run, its largest evaluation: MMER, where the key is the mean return."""
+    """The largest evaluation of every run: MMER, where the key is the mean return."""
     return np.asarray([_known(run, key).max() for run in group.runs if _known(run, key).size])
 
 

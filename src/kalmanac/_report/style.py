@@ -111,7 +111,7 @@ def legend_handles(entries: Mapping[str, LineStyle]) -> list[Any]:
 
 
 def legend(figure: Figure, entries: Mapping[str, LineStyle], extra: Sequence[Any] = ()) -> None:
-    """One legend for all panels, in the room that `panels` left for its names."""
+    """Draw one legend for all panels, in the room that `panel_grid` left for its names."""
     handles = [*legend_handles(entries), *extra]
     if handles:
         columns = _legend_columns([str(h.get_label()) for h in handles], figure.get_figwidth())
@@ -148,7 +148,7 @@ def outer_labels(axes: Any, used: int, x_label: str | None = None, *, same_x: bo
 
 
 def steps_axis(axis: Any, most: float) -> None:
-    """Environment steps in thousands or millions."""
+    """Label the x axis with environment steps in thousands or millions."""
     unit, name = (1e6, "million") if most >= 1e6 else (1e3, "thousand")
     axis.xaxis.set_major_formatter(lambda x, _: f"{x / unit:g}")
     axis.xaxis.set_major_locator(MaxNLocator(5))
@@ -157,7 +157,7 @@ def steps_axis(axis: Any, most: float) -> None:
 
 
 def logarithmic(axis: Any) -> None:
-    """A logarithmic y axis with plain numbers at 1, 2, 5, 10 and so on."""
+    """Make the y axis logarithmic, with plain numbers at 1, 2, 5, 10 and so on."""
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
@@ -165,7 +165,7 @@ def logarithmic(axis: Any) -> None:
 
 
 def error_bars(axis: Any, x: Any, mean: Any, error: Any, style: LineStyle, **options: Any) -> None:
-    """Points with their standard errors; none is drawn where it is not known."""
+    """Draw points with their standard errors, where these are known."""
     known = np.nan_to_num(np.asarray(error, float))
     axis.errorbar(
         x, mean, yerr=known, color=style.color, marker=style.marker, ls=style.dash, ms=4.5,
@@ -174,7 +174,7 @@ def error_bars(axis: Any, x: Any, mean: Any, error: Any, style: LineStyle, **opt
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """NAME.png and NAME.pdf, without the date of the day in them."""
+    """Save NAME.png and NAME.pdf, without a date in them."""
     files = [folder / f"{name}.png", folder / f"{name}.pdf"]
     figure.savefig(files[0], dpi=DOTS_PER_INCH, metadata={"Software": None})
     figure.savefig(files[1], metadata={"CreationDate": None})

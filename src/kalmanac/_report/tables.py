@@ -68,9 +68,7 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
             continue
         scores = {
             agent: scaled(row, scales, best if mmer else last)
-            for agent, row in sorted(
-                together.agents.items(), key=lambda tables: agent_order(tables[0])
-            )
+            for agent, row in sorted(together.agents.items(), key=lambda item: agent_order(item[0]))
         }
         notes = (f"Over {', '.join(together.tasks)}.", *together.left_out)
         tables.append(sum_table(name, title, scores, notes))
