@@ -14,7 +14,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 def find_browser() -> str | None:
     """Where this machine's Chromium is."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
@@ -78,9 +78,9 @@ class Browser:
 
     def value(self, expression: str) -> Any:
         """What an expression is on the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        reply = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def click(self, selector: str, times: int = 1) -> None:
         """With the mouse, where the element is."""
@@ -113,8 +113,8 @@ class Browser:
 
     def screenshot(self, file: Path, *, whole: bool = False) -> None:
         """A picture of the window, or of the whole page."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(found["data"]))
+        reply = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(reply["data"]))
 
     def requested(self) -> list[str]:
         """Every address that the page asked for."""
@@ -125,7 +125,7 @@ class Browser:
         ]
 
     def complaints(self) -> list[str]:
-        """Errors that the page's script or its console told of."""
+        """Errors of the page's script or its console."""
         kinds = ("Runtime.exceptionThrown", "Log.entryAdded")
         return [str(e["params"]) for e in self.events if e.get("method") in kinds]
 

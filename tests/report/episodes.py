@@ -16,13 +16,13 @@ SMALL = {"actor_hidden": (8,), "critic_hidden": (8,), "embedding": 6, "num_envs"
 
 
 class Swing(gymnasium.Env):
-    """Two hidden features, seen in noise and told as the true state; 12 steps; steer with two."""
+    """Two hidden features, observed in noise, with the true state beside; 12 steps; two actions."""
 
-    def __init__(self, told: int = 2) -> None:
-        self.told = told
+    def __init__(self, features: int = 2) -> None:
+        self.features = features
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = gymnasium.spaces.Box(-2.0, 4.0, (2,), np.float32)
-        self.privileged_space = gymnasium.spaces.Box(-np.inf, np.inf, (told,), np.float32)
+        self.privileged_space = gymnasium.spaces.Box(-np.inf, np.inf, (features,), np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -38,7 +38,7 @@ class Swing(gymnasium.Env):
     def _seen(self):
         state = np.float32([np.sin(self.time), np.cos(self.time)])
         noisy = state + self.np_random.normal(size=2).astype(np.float32)
-        return noisy, {"privileged": np.resize(state, self.told)}
+        return noisy, {"privileged": np.resize(state, self.features)}
 
 
 def untrained(encoder: str, env: str = "best-arm", **settings) -> tuple[RecurrentSAC, Experiment]:

@@ -26,9 +26,9 @@ def test_frames_uncover_everything_and_are_not_too_many(steps):
 
 
 def test_a_gif_shows_one_step_after_the_other(tmp_path):
-    episode, told = played("vssm+kf", f"{Swing.__module__}:Swing"), []
-    path = animate_episode(episode, tmp_path / "new" / "a.gif", lambda *done: told.append(done))
-    assert told == [(i, 12) for i in range(1, 13)]
+    episode, progress = played("vssm+kf", f"{Swing.__module__}:Swing"), []
+    path = animate_episode(episode, tmp_path / "new" / "a.gif", lambda *done: progress.append(done))
+    assert progress == [(i, 12) for i in range(1, 13)]
     assert path.stat().st_size < 300_000
     with Image.open(path) as moving:
         assert moving.n_frames == 12

@@ -15,8 +15,8 @@ from kalmanac._report.episode_figure import (
     EpisodeFigure,
     channels_of,
     draw_episode,
+    episode_panels,
     heading,
-    panels,
 )
 from tests.report.episodes import Swing, played
 
@@ -25,7 +25,7 @@ SWING = f"{Swing.__module__}:Swing"
 
 
 def titles(episode):
-    return [panel.title for panel in panels(episode)]
+    return [panel.title for panel in episode_panels(episode)]
 
 
 def axes_of(episode):
@@ -55,12 +55,12 @@ def test_best_arm_shows_samples_posterior_belief_gain_and_policy():
     assert episode.steps > 1
     axes = axes_of(episode)
     assert list(axes) == ["what can be known", "the agent's belief", "gain", "the policy"]
-    seen = axes["what can be known"]
-    assert holds(seen, episode.observation[:, 0])
-    assert holds(seen, episode.posterior_mean)
-    ((low, high),) = spans(seen)
+    samples = axes["what can be known"]
+    assert holds(samples, episode.observation[:, 0])
+    assert holds(samples, episode.posterior_mean)
+    ((low, high),) = spans(samples)
     assert high - low == pytest.approx(6 * episode.posterior_std[0], rel=1e-5)
-    levels = [line.get_ydata()[0] for line in seen.get_lines() if len(line.get_xdata()) == 2]
+    levels = [line.get_ydata()[0] for line in samples.get_lines() if len(line.get_xdata()) == 2]
     assert episode.about.mu in levels
     widths = [high - low for low, high in spans(axes["the agent's belief"])]
     for i, channel in enumerate(channels_of(episode)):
@@ -144,7 +144,7 @@ def test_what_is_to_come_is_hidden_until_it_is_shown():
 def test_the_heading_says_what_the_agent_does_and_how_it_ended():
     episode = played("gru", seed=3)
     asks = np.zeros(4, int)
-    for last, won, told in (
+    for last, won, words in (
         (1, True, "after 4 samples it decides “above”: right"),
         (2, False, "after 4 samples it decides “below”: wrong"),
         (0, False, "after 4 samples it has not decided: lost"),
@@ -157,7 +157,7 @@ def test_the_heading_says_what_the_agent_does_and_how_it_ended():
         )  # fmt: skip
         first, second = heading(one).split("\n")
         assert first == "gru in best-arm, hidden mean 0.25, noise 1, seed 3"
-        assert second == told
+        assert second == words
         assert heading(one, 1).endswith("\n1 sample: it asks for another")
     assert heading(played("gru", SWING), 1).split("\n")[1].startswith("1 step, return ")
 

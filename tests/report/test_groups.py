@@ -60,14 +60,14 @@ def test_a_cost_that_is_not_said_is_none(tmp_path):
     assert {group.task_title for group in groups_in(tmp_path)} == {"best-arm, cost 0"}
 
 
-def test_encoder_settings_are_told_only_where_they_tell_apart(tmp_path):
+def test_encoder_settings_are_named_only_where_they_differ(tmp_path):
     write_dmc(tmp_path / "a", tasks=["walker-run"], agents=["vssm+kf", "gru"], seeds=[0],
               encoder_settings={"d_state": 64})  # fmt: skip
     assert [g.agent_title for g in groups_in(tmp_path)] == ["vSSM+KF", "GRU"]
     write_dmc(tmp_path / "b", tasks=["walker-run"], agents=["vssm+kf"], seeds=[0],
               encoder_settings={"d_state": 64, "norm": True})  # fmt: skip
-    found = {g.agent_title: g.main for g in groups_in(tmp_path)}
-    assert found == {"vSSM+KF": True, "vSSM+KF (norm)": False, "GRU": True}
+    groups = {g.agent_title: g.main for g in groups_in(tmp_path)}
+    assert groups == {"vSSM+KF": True, "vSSM+KF (norm)": False, "GRU": True}
 
 
 def test_a_transformer_without_the_paper_s_dropout_says_so(tmp_path):
@@ -79,8 +79,8 @@ def test_a_transformer_without_the_paper_s_dropout_says_so(tmp_path):
     data = json.loads((older[0] / EXPERIMENT).read_text())
     (older[0] / EXPERIMENT).write_text(json.dumps(data | {"encoder_settings": {}}))
     notices = []
-    found = {g.agent_title: (g.main, len(g.runs)) for g in groups_in(tmp_path, notices)}
-    assert found == {"vTransformer": (True, 2), "vTransformer (dropout=0)": (False, 1)}
+    groups = {g.agent_title: (g.main, len(g.runs)) for g in groups_in(tmp_path, notices)}
+    assert groups == {"vTransformer": (True, 2), "vTransformer (dropout=0)": (False, 1)}
     (notice,) = notices
     assert "1 run of vTransformer with dropout=0 kept apart from the paper's: on the page" in notice
     (alone,) = groups_in(tmp_path / "before")
@@ -168,7 +168,7 @@ def test_settings_within_settings_are_a_condition(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "told"),
+    ("env", "settings", "reason"),
     [
         ("best-arm", {"cost": "low"}, "cost: got 'low', expected a number"),
         ("best-arm", {"cost": {"a": 1}}, "cost: got .*, expected a number"),
@@ -176,7 +176,7 @@ def test_settings_within_settings_are_a_condition(tmp_path):
         ("dmc/walker-run", {"noise": None}, "noise: got None, expected a number"),
     ],
 )
-def test_a_level_that_is_no_number_leaves_the_run_out(tmp_path, env, settings, told):
+def test_a_level_that_is_no_number_leaves_the_run_out(tmp_path, env, settings, reason):
     write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0], changes=FEW)
     what = Experiment(env=env, env_settings=settings, encoder="gru", seed=1, eval_every=250_000)
     write_run(tmp_path / "odd", what)
@@ -184,7 +184,7 @@ def test_a_level_that_is_no_number_leaves_the_run_out(tmp_path, env, settings, t
     (group,) = groups_in(tmp_path, notices)
     assert [run.seed for run in group.runs] == [0]
     assert len(notices) == 1
-    assert re.fullmatch(rf"odd: left out: experiment.json: {told}", notices[0])
+    assert re.fullmatch(rf"odd: left out: experiment.json: {reason}", notices[0])
 
 
 def test_names_of_any_length_are_short_and_stay_apart(tmp_path):

@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from kalmanac._report.episode_figure import ACTION_COLOURS
+from kalmanac._report.episode_figure import ACTION_COLORS
 from kalmanac._report.episodes import draw_latent, latent_figure
 from tests.report.episodes import played
 
@@ -25,12 +25,12 @@ def test_regions_and_trajectories_are_drawn(tmp_path):
     figure = latent_figure(episodes)
     planes = figure.axes[2:]
     for axes, episode in zip(planes, episodes, strict=True):
-        shown = axes.get_images()[0]
-        colours = np.array([to_rgb(colour) for colour in ACTION_COLOURS[:3]])
+        image = axes.get_images()[0]
+        colors = np.array([to_rgb(color) for color in ACTION_COLORS[:3]])
         np.testing.assert_allclose(
-            shown.get_array(), (episode.latent_probability @ colours).clip(0, 1), atol=1e-6
+            image.get_array(), (episode.latent_probability @ colors).clip(0, 1), atol=1e-6
         )
-        (left, right, bottom, top), grid = shown.get_extent(), episode.latent_grid
+        (left, right, bottom, top), grid = image.get_extent(), episode.latent_grid
         np.testing.assert_allclose(
             (left, right, bottom, top), (*grid[0, [0, -1]], *grid[1, [0, -1]])
         )

@@ -70,14 +70,14 @@ def test_the_data_are_those_of_the_runs(all_groups):
     data = json.loads(json.dumps(page_data(all_groups), allow_nan=False))
     assert len(data["runs"]) == sum(len(group.runs) for group in all_groups)
     group = next(g for g in all_groups if g.agent == "gru")
-    shown = next(g for g in data["groups"] if (g["task"], g["agent"]) == (group.task_title, "GRU"))
+    row = next(g for g in data["groups"] if (g["task"], g["agent"]) == (group.task_title, "GRU"))
     values = curve(group).values
-    assert shown["curves"]["return"]["mean"] == pytest.approx(values.mean(0).tolist(), rel=1e-4)
+    assert row["curves"]["return"]["mean"] == pytest.approx(values.mean(0).tolist(), rel=1e-4)
     error = (values.std(0, ddof=1) / len(values) ** 0.5).tolist()
-    assert shown["curves"]["return"]["error"] == pytest.approx(error, rel=2e-4)
+    assert row["curves"]["return"]["error"] == pytest.approx(error, rel=2e-4)
     top = curve(group, best_so_far=True).values
-    assert shown["curves"][BEST_SO_FAR]["seeds"][0] == pytest.approx(top[0].tolist(), rel=1e-4)
-    assert data["runs"][shown["runs"][0]]["experiment"] == group.runs[0].experiment
+    assert row["curves"][BEST_SO_FAR]["seeds"][0] == pytest.approx(top[0].tolist(), rel=1e-4)
+    assert data["runs"][row["runs"][0]]["experiment"] == group.runs[0].experiment
     assert data["agents"]["vSSM+KF (shortened)"] == data["agents"]["vSSM+KF"]
 
 
@@ -89,9 +89,9 @@ def odd_folder(tmp_path_factory):
     for i, word in enumerate(words):
         what = Experiment(env="CartPole-v1", label=word, eval_every=250_000)
         run = write_run(folder / str(i), what, height=0.5)
-        told = json.loads((run / EXPERIMENT).read_text())
+        data = json.loads((run / EXPERIMENT).read_text())
         inside = {"limit": float("inf"), "seed": 2**60, "parts": {"a": [1, {"b": "\ud800"}]}}
-        (run / EXPERIMENT).write_text(json.dumps(told | {"env_settings": inside}))
+        (run / EXPERIMENT).write_text(json.dumps(data | {"env_settings": inside}))
     make_report(folder, folder / "report")
     return folder
 
@@ -119,16 +119,16 @@ def test_odd_words_do_not_stop_the_script(odd_folder, tmp_path):
         titles = "[...document.querySelectorAll('.chart .gtitle')].map((t) => t.textContent)"
         assert any("(<!--<script>)" in title for title in browser.value(titles))
         browser.click("#run-table tr.run")
-        told = browser.value("document.querySelector('.settings').innerText")
-        assert '{"limit":"inf","seed":"1152921504606846976"' in told
+        settings = browser.value("document.querySelector('.settings').innerText")
+        assert '{"limit":"inf","seed":"1152921504606846976"' in settings
     finally:
         browser.close()
 
 
 @needs_browser
 def test_it_loads_alone_and_without_complaints(browser):
-    asked = [url for url in browser.requested() if not url.startswith("data:")]
-    assert [url.rsplit("/", 1)[1] for url in asked] == ["index.html"]
+    requested = [url for url in browser.requested() if not url.startswith("data:")]
+    assert [url.rsplit("/", 1)[1] for url in requested] == ["index.html"]
     assert browser.complaints() == []
     assert browser.value("[...document.images].every((i) => i.naturalWidth > 100)")
 
@@ -158,8 +158,8 @@ def test_agents_are_hidden_shown_and_seen_alone(browser):
     browser.click("#agents button[data-agent='GRU']")
     browser.wait(f"{names}.join() === 'vSSM+KF'")
     assert browser.value(runs) == 2
-    found = browser.value("document.getElementById('found').innerText")
-    assert found == "2 of 5 runs; 2 more of hidden agents"
+    counts = browser.value("document.getElementById('found').innerText")
+    assert counts == "2 of 5 runs; 2 more of hidden agents"
     browser.click("#all-agents")
     browser.wait(f"{names}.length === 2")
     browser.click("#agents button[data-agent='GRU']", times=2)
@@ -185,8 +185,8 @@ def test_a_run_shows_its_configuration_and_provenance(browser):
     assert browser.value("document.getElementById('found').innerText") == "1 of 5 runs"
     browser.click("#run-table tr.run")
     browser.wait("document.querySelector('.settings')")
-    told = browser.value("document.querySelector('.settings').innerText")
+    settings = browser.value("document.querySelector('.settings').innerText")
     for words in ("label: shortened", "tau: 0.02", "kalmanac: ", "torch: ", "began: "):
-        assert words in told
+        assert words in settings
     browser.click("#run-table tr.run")
     browser.wait("!document.querySelector('.settings')")

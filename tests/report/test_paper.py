@@ -16,14 +16,14 @@ from kalmanac._report.groups import make_groups
 from kalmanac._report.paper import ITEMS, PARTS, Missing, draw_part
 from kalmanac._report.runs import read_runs
 from kalmanac._report.scores import last, oracle_scale
-from kalmanac._report.style import Look, styled
+from kalmanac._report.style import LineStyle, styled
 from kalmanac._report.tables import make_tables
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, write_run
 
 
 def draw_all(groups):
     with styled():
-        return [found for i in range(len(PARTS)) for found in draw_part(i, groups, [])]
+        return [part for i in range(len(PARTS)) for part in draw_part(i, groups, [])]
 
 
 def test_the_paper_has_twelve_items():
@@ -31,11 +31,11 @@ def test_the_paper_has_twelve_items():
 
 
 def test_all_that_the_runs_allow_is_drawn_and_the_rest_is_named(all_groups):
-    found = draw_all(all_groups)
-    drawn = {(number, one.name) for number, _, one in found if not isinstance(one, Missing)}
-    assert {number for number, _ in drawn} == {2, 3, 5, 6, 7, 8, 9, 10, 11, 12}
-    assert len([name for number, name in drawn if number == 9]) == 8 + 1  # all kinds; shortened
-    missing = [one for *_, one in found if isinstance(one, Missing)]
+    parts = draw_all(all_groups)
+    names = {(number, one.name) for number, _, one in parts if not isinstance(one, Missing)}
+    assert {number for number, _ in names} == {2, 3, 5, 6, 7, 8, 9, 10, 11, 12}
+    assert len([name for number, name in names if number == 9]) == 8 + 1  # all kinds; shortened
+    missing = [one for *_, one in parts if isinstance(one, Missing)]
     assert [one.number for one in missing] == [1, 4]
     assert all("kalmanac watch RUN --out RUN/evaluations" in one.needs for one in missing)
 
@@ -55,8 +55,8 @@ def test_labelled_runs_have_figures_of_their_own(all_groups):
 
 
 def test_returns_against_cost_show_the_last_evaluations_and_the_threshold(all_groups):
-    drawing = next(best_arm.returns_and_lengths(all_groups))
-    axis = drawing.figure.axes[0]
+    captioned = next(best_arm.returns_and_lengths(all_groups))
+    axis = captioned.figure.axes[0]
     group = next(g for g in all_groups if g.agent == "oracle" and g.condition("cost") == 0.1)
     heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
     assert any(y == pytest.approx(last(group, "in/normalized").mean()) for y in heights)
@@ -65,8 +65,8 @@ def test_returns_against_cost_show_the_last_evaluations_and_the_threshold(all_gr
 
 
 def test_the_noise_ablation_is_divided_by_oracle(all_groups):
-    drawing = next(dmc.noise_ablation(all_groups))
-    axis = next(a for a in drawing.figure.axes if a.get_title() == "walker-run")
+    captioned = next(dmc.noise_ablation(all_groups))
+    axis = next(a for a in captioned.figure.axes if a.get_title() == "walker-run")
     group = next(g for g in all_groups if g.task == "walker-run" and dmc.noise_level(g) == 2)
     scale = oracle_scale([g for g in all_groups if g.task == "walker-run"])["walker-run"]
     heights = [y for line in axis.lines for y in np.atleast_1d(line.get_ydata())]
@@ -75,31 +75,31 @@ def test_the_noise_ablation_is_divided_by_oracle(all_groups):
 
 
 def test_agents_of_one_level_alone_have_no_part_in_the_noise_ablation(all_groups):
-    drawn = [next(make(all_groups)) for make in (dmc.noise_ablation,
+    captioned = [next(make(all_groups)) for make in (dmc.noise_ablation,
                                                  dmc.noise_curves)]  # fmt: skip
-    for drawing in drawn:  # Oracle and vSSM have the benchmark's level only
-        told = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-        assert told == ["vSSM+KF"]
+    for one in captioned:  # Oracle and vSSM have the benchmark's level only
+        names = [text.get_text() for text in one.figure.legends[0].get_texts()]
+        assert names == ["vSSM+KF"]
 
 
 def test_curves_of_nothing_have_a_scale_of_one():
     steps, zero = np.array([1e3, 2e3]), np.zeros(2)
     flat = Panel("flat", {"GRU": Line(steps, zero, zero, zero)}, "return")
-    axis = draw_curves([flat], {"GRU": Look("#000000")}, columns=1).axes[0]
+    axis = draw_curves([flat], {"GRU": LineStyle("#000000")}, columns=1).axes[0]
     assert axis.get_ylim() == (-1, 1)
 
 
 def test_the_design_ablation_compares_arms(all_groups):
     summed, curves = dmc.design(all_groups)
-    told = [text.get_text() for text in curves.figure.legends[0].get_texts()]
-    assert told == ["vSSM+KF", "+ time-varying process noise", "+ covariance as output"]
+    names = [text.get_text() for text in curves.figure.legends[0].get_texts()]
+    assert names == ["vSSM+KF", "+ time-varying process noise", "+ covariance as output"]
     assert "2 tasks, 2 seeds" in summed.caption
 
 
 def test_variants_stay_out_of_the_main_comparison(all_groups):
-    drawing = next(popgym.benchmark(all_groups))
-    told = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    assert told == ["vSSM", "vSSM+KF", "GRU"]
+    captioned = next(popgym.benchmark(all_groups))
+    names = [text.get_text() for text in captioned.figure.legends[0].get_texts()]
+    assert names == ["vSSM", "vSSM+KF", "GRU"]
 
 
 def test_without_oracle_control_is_not_summed_up(all_groups):
@@ -107,8 +107,8 @@ def test_without_oracle_control_is_not_summed_up(all_groups):
 
 
 def test_heat_maps_name_their_agents_and_hold_the_means(all_groups):
-    drawing = next(best_arm.heatmaps(all_groups, []))
-    axes = drawing.figure.axes
+    captioned = next(best_arm.heatmaps(all_groups, []))
+    axes = captioned.figure.axes
     assert [axis.get_title() for axis in axes[:4]] == ["vSSM+KF", "Oracle", "", ""]
     heatmap = read_heatmap(next(g for g in all_groups if g.agent == "oracle").runs[0].folder)
     np.testing.assert_allclose(axes[1].collections[0].get_array(), heatmap.win_rate)
@@ -123,8 +123,8 @@ def test_a_broken_heat_map_is_named_and_the_others_are_drawn(tmp_path):
     leave_heatmap(second, size=3)
     (second / HEATMAP).write_text("{}")
     notices = []
-    (drawing,) = best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
-    assert "GRU 1" in drawing.caption
+    (captioned,) = best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
+    assert "GRU 1" in captioned.caption
     (notice,) = notices
     assert notice.startswith(f"best-arm/{second.name}: evaluations/heatmap.json: got no heat map")
 
@@ -143,8 +143,8 @@ def test_a_run_without_any_finite_number_stops_nothing(tmp_path):
 
 def test_other_environments_have_their_curves(tmp_path):
     write_run(tmp_path / "a", Experiment(env="CartPole-v1", encoder="gru", eval_every=250_000))
-    found = draw_all(make_groups(read_runs(tmp_path).runs, []))
-    assert [(number, one.name) for number, _, one in found if not isinstance(one, Missing)] == [
+    parts = draw_all(make_groups(read_runs(tmp_path).runs, []))
+    assert [(number, one.name) for number, _, one in parts if not isinstance(one, Missing)] == [
         (None, "curves-other")
     ]
 
@@ -165,8 +165,8 @@ def test_the_example_episodes_are_those_nearest_to_the_papers(tmp_path):
         write_episode(run / "evaluations" / f"{i}.npz", played(5 + i, mu=mu, sigma=sigma))
     (run / "evaluations" / "foreign.npz").write_text("mine")
     notices = []
-    (drawing,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), notices)
-    titles = [axis.get_title() for axis in drawing.figure.axes]
+    (captioned,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), notices)
+    titles = [axis.get_title() for axis in captioned.figure.axes]
     assert "μ = -0.5, σ = 0.5" in titles[0]
     assert "μ = 0.4, σ = 1.1" in titles[1]
     assert notices == [f"best-arm/{run.name}: evaluations/foreign.npz is no episode file"]
@@ -178,18 +178,18 @@ def test_of_agents_in_the_same_bandit_the_example_shows_the_kalman_filter(tmp_pa
         for sigma in (0.5, 1.0):
             episode = played(5, agent=agent, mu=0.5, sigma=sigma)
             write_episode(run / "evaluations" / f"{sigma}.npz", episode)
-    (drawing,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), [])
-    assert all(axis.get_title().startswith("vssm+kf in") for axis in drawing.figure.axes)
+    (captioned,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    assert all(axis.get_title().startswith("vssm+kf in") for axis in captioned.figure.axes)
 
 
 @pytest.mark.parametrize("label", ["../../outside", "/tmp/x", "a/b", "nul\0", "\ud800", "z" * 5000])
 def test_an_episode_s_label_is_no_path(tmp_path, label):
     (run,) = write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0])
     write_episode(run / "evaluations" / "a.npz", played(3, label=label, mu=0.5, sigma=0.5))
-    (drawing,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), [])
-    assert drawing.name.startswith("best-arm-episodes-")
-    assert not set("/\0") & set(drawing.name)
-    assert len(drawing.name.encode()) < 240
+    (captioned,) = episodes.examples(make_groups(read_runs(tmp_path).runs, []), [])
+    assert captioned.name.startswith("best-arm-episodes-")
+    assert not set("/\0") & set(captioned.name)
+    assert len(captioned.name.encode()) < 240
 
 
 def test_the_grid_that_most_heat_maps_have_is_drawn(tmp_path):
@@ -197,8 +197,8 @@ def test_the_grid_that_most_heat_maps_have_is_drawn(tmp_path):
     for run, size in zip(runs, (2, 4, 4), strict=True):
         leave_heatmap(run, size=size)
     notices = []
-    (drawing,) = best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
-    assert "gru 2" in drawing.caption.lower()
+    (captioned,) = best_arm.heatmaps(make_groups(read_runs(tmp_path).runs, []), notices)
+    assert "gru 2" in captioned.caption.lower()
     assert notices == [f"best-arm/{runs[0].name}: its heat map has another grid, left out"]
 
 

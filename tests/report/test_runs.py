@@ -22,10 +22,10 @@ def runs(tmp_path):
 
 
 def test_a_sound_folder_has_no_notices(tmp_path, runs):
-    found, notices = read_runs(tmp_path)
+    kept, notices = read_runs(tmp_path)
     assert notices == []
-    assert sorted(run.folder for run in found) == sorted(runs)
-    run = found[0]
+    assert sorted(run.folder for run in kept) == sorted(runs)
+    run = kept[0]
     assert run.finished
     assert run.seed == 0
     assert run.steps.tolist() == list(range(50_000, 500_001, 50_000))
@@ -40,34 +40,34 @@ def test_a_run_itself_is_a_folder_of_one_run(runs):
 def test_a_truncated_metrics_file_is_named_and_read(tmp_path, runs):
     file = runs[0] / METRICS
     file.write_bytes(file.read_bytes()[:-40])
-    found, notices = read_runs(tmp_path)
-    assert len(found) == 2
+    kept, notices = read_runs(tmp_path)
+    assert len(kept) == 2
     assert _one(notices, f"{re.escape(runs[0].name)}: metrics.jsonl ends in the middle of a line")
-    assert {run.steps.size for run in found} == {9, 10}
+    assert {run.steps.size for run in kept} == {9, 10}
 
 
 def test_a_broken_line_leaves_the_run_out(tmp_path, runs):
     file = runs[0] / METRICS
     file.write_text(file.read_text().replace('"eval/in/length": ', '"eval/in/length" ', 1))
-    found, notices = read_runs(tmp_path)
-    assert len(found) == 1
+    kept, notices = read_runs(tmp_path)
+    assert len(kept) == 1
     assert _one(notices, r"left out: metrics.jsonl: got .* in line 1, expected a JSON object")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("mine", "got no JSON"),
         ("[1]", "got a list, expected an experiment"),
         ('{"name": "another program"}', "got env None, expected a str: not an experiment"),
     ],
 )
-def test_a_foreign_experiment_is_named(tmp_path, runs, text, told):
+def test_a_foreign_experiment_is_named(tmp_path, runs, text, reason):
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / EXPERIMENT).write_text(text)
-    found, notices = read_runs(tmp_path)
-    assert len(found) == 2
-    assert _one(notices, f"foreign: left out: {EXPERIMENT}: {re.escape(told)}")
+    kept, notices = read_runs(tmp_path)
+    assert len(kept) == 2
+    assert _one(notices, f"foreign: left out: {EXPERIMENT}: {re.escape(reason)}")
 
 
 def test_foreign_files_are_named_in_one_line(tmp_path, runs):
@@ -80,23 +80,23 @@ def test_a_run_without_evaluations_is_named_and_left_out(tmp_path, runs):
     what = best_arm.paper("gru").to_data()
     with RunFolder(tmp_path / "new", what, events=False) as folder:
         folder.log(1000, {"train/updates": 1})
-    found, notices = read_runs(tmp_path)
-    assert len(found) == 2
+    kept, notices = read_runs(tmp_path)
+    assert len(kept) == 2
     assert _one(notices, r"new: no evaluation yet \(running, step 0 of 500,000\), left out")
 
 
 def test_an_unfinished_run_is_named_and_kept(tmp_path):
     write_best_arm(tmp_path, agents=["gru"], costs=[0.0], seeds=[0], until=0.5)
-    found, notices = read_runs(tmp_path)
-    assert len(found) == 1
+    kept, notices = read_runs(tmp_path)
+    assert len(kept) == 1
     assert _one(notices, r"not finished \(interrupted, step 250,000 of 500,000\)")
 
 
 def test_two_versions_are_named(tmp_path, runs):
     file = runs[0] / PROVENANCE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"kalmanac": "0.0.7"}))
-    found, notices = read_runs(tmp_path)
-    assert {run.version for run in found} > {"0.0.7"}
+    kept, notices = read_runs(tmp_path)
+    assert {run.version for run in kept} > {"0.0.7"}
     assert _one(notices, r"runs of 2 versions of kalmanac .* 0\.0\.7 \(1 runs\)")
 
 
@@ -110,10 +110,10 @@ def forget(run, name):
 def test_what_older_runs_did_is_known_where_the_setting_came_later(tmp_path, runs):
     for name in EARLIER:
         forget(runs[0], name)
-    found, notices = read_runs(tmp_path)
-    told = [run.experiment["actor_objective"] for run in found]
-    assert sorted(told) == ["auto", "value"]  # of a run from now, and of the one from before
-    assert {run.experiment["noise"] for run in found} == {0.0}
+    kept, notices = read_runs(tmp_path)
+    objectives = [run.experiment["actor_objective"] for run in kept]
+    assert sorted(objectives) == ["auto", "value"]  # of a run from now, and of the one from before
+    assert {run.experiment["noise"] for run in kept} == {0.0}
     assert notices == []
 
 
@@ -122,8 +122,8 @@ def test_a_link_out_of_a_run_s_folder_is_not_followed(tmp_path, runs, name):
     elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
     (runs[0] / name).rename(elsewhere)
     (runs[0] / name).symlink_to(elsewhere)
-    found, notices = read_runs(tmp_path)
-    assert [run.folder for run in found] == [runs[1]]
+    kept, notices = read_runs(tmp_path)
+    assert [run.folder for run in kept] == [runs[1]]
     assert _one(notices, rf"{re.escape(runs[0].name)}.*{name}, which is a link")
     with pytest.raises(ValueError, match="which is a link"):
         read_status(runs[0], now=0.0)

@@ -45,41 +45,41 @@ def test_last_and_best_of_every_seed(tmp_path):
 def test_a_run_that_has_no_number_takes_none_from_the_others(tmp_path):
     write(tmp_path, [(25, 1.0), (50, 2.0)])
     write(tmp_path, [(25, float("nan")), (50, float("inf"))], seed=1)
-    found = curve(group_of(tmp_path)).shared()
-    assert found.steps.tolist() == [25, 50]
-    assert found.values.tolist() == [[1.0, 2.0]]
+    points = curve(group_of(tmp_path)).shared()
+    assert points.steps.tolist() == [25, 50]
+    assert points.values.tolist() == [[1.0, 2.0]]
 
 
 def test_points_are_as_many_as_evaluations_however_far_apart(tmp_path):
     write(tmp_path, [(1, 1.0), (10**15, 2.0)], total=10**15, every=1)
-    found = curve(group_of(tmp_path))
-    assert found.steps.tolist() == [1, 10**15]
-    assert found.values.tolist() == [[1.0, 2.0]]
+    points = curve(group_of(tmp_path))
+    assert points.steps.tolist() == [1, 10**15]
+    assert points.values.tolist() == [[1.0, 2.0]]
 
 
 def test_evaluations_stand_where_they_were_due(tmp_path):
     write(tmp_path, [(26, 1.0), (51, 2.0), (76, 3.0), (104, 4.0)])
     write(tmp_path, [(25, 5.0), (50, 1.0), (75, 6.0)], seed=1)
-    found = curve(group_of(tmp_path))
-    assert found.steps.tolist() == [25, 50, 75, 100]
-    np.testing.assert_equal(found.values, [[1, 2, 3, 4], [5, 1, 6, np.nan]])
-    assert found.shared().steps.tolist() == [25, 50, 75]
+    points = curve(group_of(tmp_path))
+    assert points.steps.tolist() == [25, 50, 75, 100]
+    np.testing.assert_equal(points.values, [[1, 2, 3, 4], [5, 1, 6, np.nan]])
+    assert points.shared().steps.tolist() == [25, 50, 75]
     so_far = curve(group_of(tmp_path), best_so_far=True)
     np.testing.assert_equal(so_far.values, [[1, 2, 3, 4], [5, 5, 6, np.nan]])
 
 
 def test_the_last_evaluation_may_come_early(tmp_path):
     write(tmp_path, [(40, 1.0), (80, 2.0), (100, 3.0)], every=40)
-    found = curve(group_of(tmp_path))
-    assert found.steps.tolist() == [40, 80, 100]
-    assert found.values.tolist() == [[1.0, 2.0, 3.0]]
+    points = curve(group_of(tmp_path))
+    assert points.steps.tolist() == [40, 80, 100]
+    assert points.values.tolist() == [[1.0, 2.0, 3.0]]
 
 
 def test_a_run_that_was_extended_has_an_evaluation_out_of_turn(tmp_path):
     write(tmp_path, [(40, 1.0), (80, 2.0), (100, 9.0), (120, 3.0), (160, 4.0)], total=160, every=40)
-    found = curve(group_of(tmp_path))
-    assert found.steps.tolist() == [40, 80, 120, 160]
-    assert found.values.tolist() == [[1.0, 2.0, 3.0, 4.0]]
+    points = curve(group_of(tmp_path))
+    assert points.steps.tolist() == [40, 80, 120, 160]
+    assert points.values.tolist() == [[1.0, 2.0, 3.0, 4.0]]
 
 
 def test_control_is_divided_by_oracles_mean_last_return(tmp_path):
@@ -104,19 +104,19 @@ def test_an_agent_that_lacks_a_task_is_left_out_and_named(tmp_path):
     tasks = ["RepeatFirstEasy", "RepeatPreviousEasy"]
     write_popgym(tmp_path, tasks=tasks, agents=["gru", "vssm"], seeds=range(2))
     write_popgym(tmp_path, tasks=tasks[:1], agents=["mamba"], seeds=range(2))
-    found = aggregate(make_groups(read_runs(tmp_path).runs, []), popgym_scale())
-    assert found.tasks == tasks
-    assert set(found.agents) == {"gru", "vssm"}
-    assert found.left_out == ["mamba is left out: no runs in RepeatPreviousEasy"]
-    assert [len(x) for x in scaled(found.agents["gru"], popgym_scale(), best)] == [2, 2]
+    together = aggregate(make_groups(read_runs(tmp_path).runs, []), popgym_scale())
+    assert together.tasks == tasks
+    assert set(together.agents) == {"gru", "vssm"}
+    assert together.left_out == ["mamba is left out: no runs in RepeatPreviousEasy"]
+    assert [len(x) for x in scaled(together.agents["gru"], popgym_scale(), best)] == [2, 2]
 
 
 def test_where_no_two_agents_have_all_tasks_the_shared_ones_count(tmp_path):
     write_popgym(tmp_path, tasks=["RepeatFirstEasy", "AutoencodeEasy"], agents=["gru"], seeds=[0])
     write_popgym(tmp_path, tasks=["RepeatFirstEasy"], agents=["mamba"], seeds=[0])
-    found = aggregate(make_groups(read_runs(tmp_path).runs, []), popgym_scale())
-    assert found.tasks == ["RepeatFirstEasy"]
-    assert found.left_out == ["without AutoencodeEasy: not all agents have runs there"]
+    together = aggregate(make_groups(read_runs(tmp_path).runs, []), popgym_scale())
+    assert together.tasks == ["RepeatFirstEasy"]
+    assert together.left_out == ["without AutoencodeEasy: not all agents have runs there"]
     assert aggregate([], popgym_scale()) is None
 
 

@@ -29,8 +29,8 @@ def by_task(matrix):
 def draws_of_rliable(shape, reps, seed):
     """The indices that rliable draws after np.random.seed(seed), for each task (reps, runs)."""
     state = np.random.RandomState(seed)
-    drawn = np.stack([state.choice(shape[0], shape, replace=True) for _ in range(reps)])
-    return list(np.moveaxis(drawn, 2, 0))
+    indices = np.stack([state.choice(shape[0], shape, replace=True) for _ in range(reps)])
+    return list(np.moveaxis(indices, 2, 0))
 
 
 def test_mean_and_error_by_hand():
@@ -49,15 +49,15 @@ def test_interquartile_mean_by_hand():
 
 def test_profile_by_hand():
     scores = [np.array([0.1, 0.5]), np.array([0.9, 0.5])]
-    found = performance_profile(scores, [0.0, 0.3, 0.5, 0.9], resamples([2, 2], _rng()))
-    assert found.point.tolist() == [1.0, 0.75, 0.25, 0.0]  # above, not at
+    interval = performance_profile(scores, [0.0, 0.3, 0.5, 0.9], resamples([2, 2], _rng()))
+    assert interval.point.tolist() == [1.0, 0.75, 0.25, 0.0]  # above, not at
 
 
 def test_improvement_by_hand():
     ours, theirs = [np.array([1.0, 3.0])], [np.array([2.0, 3.0])]
     # (1 > 2), (1 > 3), (3 > 2), (3 = 3): 0 + 0 + 1 + 1/2 of four pairs
-    drawn = resamples([2], _rng())
-    assert improvement_probability(ours, theirs, drawn, drawn).point == 0.375
+    indices = resamples([2], _rng())
+    assert improvement_probability(ours, theirs, indices, indices).point == 0.375
 
 
 @pytest.mark.filterwarnings("default")
@@ -68,9 +68,9 @@ def test_intervals_equal_those_of_rliable_for_the_same_draws():
     points, bounds = library.get_interval_estimates(
         {"x": SCORES}, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=200
     )
-    found = iqm_interval(by_task(SCORES), draws_of_rliable(SCORES.shape, 200, 3))
-    np.testing.assert_allclose(found.point, points["x"][0], rtol=1e-12)
-    np.testing.assert_allclose([found.low, found.high], bounds["x"][:, 0], rtol=1e-12)
+    interval = iqm_interval(by_task(SCORES), draws_of_rliable(SCORES.shape, 200, 3))
+    np.testing.assert_allclose(interval.point, points["x"][0], rtol=1e-12)
+    np.testing.assert_allclose([interval.low, interval.high], bounds["x"][:, 0], rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("default")
@@ -79,33 +79,35 @@ def test_profiles_equal_those_of_rliable_for_the_same_draws():
 
     np.random.seed(4)  # noqa: NPY002
     points, bounds = library.create_performance_profile({"x": SCORES}, THRESHOLDS, reps=100)
-    found = performance_profile(by_task(SCORES), THRESHOLDS, draws_of_rliable(SCORES.shape, 100, 4))
-    np.testing.assert_allclose(found.point, points["x"], rtol=1e-12)
-    np.testing.assert_allclose([found.low, found.high], bounds["x"], rtol=1e-12)
+    interval = performance_profile(
+        by_task(SCORES), THRESHOLDS, draws_of_rliable(SCORES.shape, 100, 4)
+    )
+    np.testing.assert_allclose(interval.point, points["x"], rtol=1e-12)
+    np.testing.assert_allclose([interval.low, interval.high], bounds["x"], rtol=1e-12)
 
 
 def test_improvement_equals_that_of_rliable():
     from rliable import metrics
 
-    drawn = [resamples([len(x)] * 9, _rng(), 50) for x in (SCORES, OTHERS)]
-    found = improvement_probability(by_task(SCORES), by_task(OTHERS), *drawn)
-    assert found.point == pytest.approx(metrics.probability_of_improvement(SCORES, OTHERS))
+    indices = [resamples([len(x)] * 9, _rng(), 50) for x in (SCORES, OTHERS)]
+    interval = improvement_probability(by_task(SCORES), by_task(OTHERS), *indices)
+    assert interval.point == pytest.approx(metrics.probability_of_improvement(SCORES, OTHERS))
     resampled = [
         metrics.probability_of_improvement(
-            np.stack([x[i[d]] for x, i in zip(SCORES.T, drawn[0], strict=True)], 1),
-            np.stack([y[i[d]] for y, i in zip(OTHERS.T, drawn[1], strict=True)], 1),
+            np.stack([x[i[d]] for x, i in zip(SCORES.T, indices[0], strict=True)], 1),
+            np.stack([y[i[d]] for y, i in zip(OTHERS.T, indices[1], strict=True)], 1),
         )
         for d in range(50)
     ]
-    np.testing.assert_allclose([found.low, found.high], np.percentile(resampled, [2.5, 97.5]))
+    np.testing.assert_allclose([interval.low, interval.high], np.percentile(resampled, [2.5, 97.5]))
 
 
 def test_curves_are_summed_up_point_by_point():
     curves = [np.random.default_rng(i).normal(size=(n, 6)) for i, n in enumerate((5, 3, 4))]
-    drawn = resamples([5, 3, 4], _rng(), 300)
-    whole = iqm_interval(curves, drawn)
+    indices = resamples([5, 3, 4], _rng(), 300)
+    whole = iqm_interval(curves, indices)
     for point in range(6):
-        single = iqm_interval([x[:, point] for x in curves], drawn)
+        single = iqm_interval([x[:, point] for x in curves], indices)
         np.testing.assert_allclose([x[point] for x in whole], single)
 
 
@@ -115,18 +117,18 @@ def test_curves_are_summed_up_point_by_point():
 )
 def test_laws(scores, seed):
     rng = np.random.default_rng(seed)
-    drawn = resamples([len(x) for x in scores], rng, 40)
+    indices = resamples([len(x) for x in scores], rng, 40)
     everything = np.concatenate(scores)
-    point, low, high = iqm_interval(scores, drawn)
+    point, low, high = iqm_interval(scores, indices)
     assert everything.min() - 1e-9 <= low <= high <= everything.max() + 1e-9
-    shifted = iqm_interval([x + 1 for x in scores], drawn)
+    shifted = iqm_interval([x + 1 for x in scores], indices)
     np.testing.assert_allclose(shifted, [point + 1, low + 1, high + 1], atol=1e-9)
-    profile = performance_profile(scores, np.linspace(-10, 10, 9), drawn)
+    profile = performance_profile(scores, np.linspace(-10, 10, 9), indices)
     assert all((np.diff(x) <= 1e-12).all() for x in profile)
     assert (profile.point[0], profile.point[-1]) == (1.0, 0.0)
     others = [x[::-1] * 0.5 for x in scores]
-    forth = improvement_probability(scores, others, drawn, drawn)
-    back = improvement_probability(others, scores, drawn, drawn)
+    forth = improvement_probability(scores, others, indices, indices)
+    back = improvement_probability(others, scores, indices, indices)
     np.testing.assert_allclose(forth.point + back.point, 1)
     np.testing.assert_allclose([forth.low + back.high, forth.high + back.low], 1)
 

@@ -16,7 +16,7 @@ from kalmanac._files.run_reader import read_metrics, series
 from kalmanac._lab.factory import check_environment
 from kalmanac._report.episode_figure import BLUE, GREY, RED, draw_samples, heading
 from kalmanac._report.figures import Line, Panel, draw_panel
-from kalmanac._report.style import DOTS_PER_INCH, legend_handles, looks, styled
+from kalmanac._report.style import DOTS_PER_INCH, legend_handles, line_styles, styled
 
 YELLOW, PALE = "#F0E442", "#A0A0A0"
 SHOWN = {  # how the picture calls the agents
@@ -56,7 +56,7 @@ def draw(
 def draw_curves(axes: Any, arms: Mapping[str, Trained], ceiling: Ceiling) -> None:
     """All evaluations in distribution, each with its standard error."""
     lines = {name: _curve(arms[agent]) for agent, name in SHOWN.items()}
-    seen = {SHOWN[agent]: look for agent, look in looks(SHOWN).items()}
+    seen = {SHOWN[agent]: style for agent, style in line_styles(SHOWN).items()}
     episodes = arms["vssm+kf"].experiment.eval_episodes
     level = "Bayes threshold: no agent; is told how noisy the samples are"
     panel = Panel("", lines, "return / 10     (1: right at once)",

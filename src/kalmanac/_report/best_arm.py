@@ -17,10 +17,10 @@ from kalmanac._files.heatmap_file import Heatmap, read_heatmap
 from kalmanac._messages import one_line
 from kalmanac._report.figure_parts import (
     BAND,
-    Drawing,
+    CaptionedFigure,
     Setting,
+    agent_styles,
     lines,
-    looks_of,
     seeds,
     settings_of,
     sheets,
@@ -29,31 +29,31 @@ from kalmanac._report.figures import LevelPanel, Panel, draw_curves, draw_levels
 from kalmanac._report.groups import BEST_ARM, Group, agent_name
 from kalmanac._report.scores import LENGTH, NORMALIZED, last
 from kalmanac._report.statistics import mean_and_error
-from kalmanac._report.style import logarithmic, panels
+from kalmanac._report.style import logarithmic, panel_grid
 
 TRAINED_UP_TO = 2.0  # the largest σ of the training
 
 
-def draw_heatmaps(found: Mapping[str, Sequence[Heatmap]], *, title: str) -> Figure:
+def draw_heatmaps(maps_by_agent: Mapping[str, Sequence[Heatmap]], *, title: str) -> Figure:
     """A column for each agent, the mean over its runs; win rate above, length below.
 
     The red line separates the noise of the training (left) from more than that.
     """
-    figure, axes = panels(
-        2, len(found), title=title, width=1.75, height=1.6, right=1.0, gap=(0.2, 0.2)
+    figure, axes = panel_grid(
+        2, len(maps_by_agent), title=title, width=1.75, height=1.6, right=1.0, gap=(0.2, 0.2)
     )
     wide = figure.get_figwidth()
-    longest = max(float(np.max(one.length)) for maps in found.values() for one in maps)
+    longest = max(float(np.max(one.length)) for maps in maps_by_agent.values() for one in maps)
     rows = (
         ("win_rate", "win rate", {"vmin": 0.5, "vmax": 1.0, "cmap": "viridis"}),
         ("length", "length", {"norm": LogNorm(1, max(longest, 2)), "cmap": "magma"}),
     )
-    for i, (name, said, colours) in enumerate(rows):
+    for i, (name, label, options) in enumerate(rows):
         row = axes[i]
-        drawn: Any = None
-        for axis, (agent, maps) in zip(row, found.items(), strict=True):
+        mesh: Any = None
+        for axis, (agent, maps) in zip(row, maps_by_agent.items(), strict=True):
             mean = np.mean([getattr(one, name) for one in maps], axis=0)  # (μ, σ)
-            drawn = axis.pcolormesh(maps[0].sigma, maps[0].mu, mean, rasterized=True, **colours)
+            mesh = axis.pcolormesh(maps[0].sigma, maps[0].mu, mean, rasterized=True, **options)
             axis.axvline(TRAINED_UP_TO, color="red", lw=1.3)
             axis.grid(visible=False)
             axis.label_outer()
@@ -62,8 +62,8 @@ def draw_heatmaps(found: Mapping[str, Sequence[Heatmap]], *, title: str) -> Figu
         row[0].set_ylabel("μ")
         box = row[-1].get_position()
         bar = figure.add_axes((1 - 0.8 / wide, box.y0, 0.12 / wide, box.height))
-        chance = "min" if name == "win_rate" else "neither"  # below it all is one colour
-        figure.colorbar(drawn, cax=bar, label=said, extend=chance)
+        chance = "min" if name == "win_rate" else "neither"  # below it all is one color
+        figure.colorbar(mesh, cax=bar, label=label, extend=chance)
         if name == "length":
             logarithmic(bar)
     return figure
@@ -75,35 +75,35 @@ LONGEST = 10_000  # steps of an episode that a threshold is simulated in: second
 REFERENCE = "Bayes threshold, σ known"
 
 
-def mine(groups: Sequence[Group]) -> list[Group]:
+def main_groups(groups: Sequence[Group]) -> list[Group]:
     """The groups of Best Arm that figures show under the agents' bare names."""
     return [group for group in groups if group.family == BEST_ARM and group.main]
 
 
-def returns_and_lengths(groups: Sequence[Group]) -> Iterator[Drawing]:
+def returns_and_lengths(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Last evaluations against the cost of asking, in and out of distribution (figure 4)."""
-    for setting in settings_of(mine(groups), "cost"):
+    for setting in settings_of(main_groups(groups), "cost"):
         costs = sorted({group.condition("cost") for group in setting.groups})
-        shown = []
-        for name, said in ((NORMALIZED, "return / 10"), (LENGTH, "length")):
+        panels = []
+        for name, y_label in ((NORMALIZED, "return / 10"), (LENGTH, "length")):
             for place, where in PLACES.items():
                 points = _last_points(setting.groups, f"{place}/{name}")
                 if points:
-                    shown.append(
+                    panels.append(
                         LevelPanel(
                             where,
                             points,
                             costs,
                             "cost of asking",
-                            said,
+                            y_label,
                             name == LENGTH,
                             _references(setting, costs, place, name),
                         )
                     )
-        if not shown:
+        if not panels:
             continue
         figure = draw_levels(
-            shown, looks_of(setting.groups), columns=len({panel.title for panel in shown}),
+            panels, agent_styles(setting.groups), columns=len({panel.title for panel in panels}),
             title=setting.title("Best Arm: return and length against cost"),
             reference_name=REFERENCE,
         )  # fmt: skip
@@ -112,16 +112,16 @@ def returns_and_lengths(groups: Sequence[Group]) -> Iterator[Drawing]:
             "best fixed threshold on |mean| / std of the Bayes posterior, simulated; it is told "
             "the noise, and it is not the best of all policies."
         )
-        yield Drawing(setting.name("best-arm-returns-lengths"), figure, caption)
+        yield CaptionedFigure(setting.name("best-arm-returns-lengths"), figure, caption)
 
 
-def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Return and length over the training, for every cost, in and out of distribution."""
     kinds = ((NORMALIZED, "return / 10", "returns"), (LENGTH, "length", "lengths"))
-    for setting in settings_of(mine(groups), "cost"):
+    for setting in settings_of(main_groups(groups), "cost"):
         costs = sorted({group.condition("cost") for group in setting.groups})
-        for name, said, word in kinds:
-            shown = []
+        for name, y_label, word in kinds:
+            panels = []
             for place, where in PLACES.items():
                 for cost in costs:
                     here = [
@@ -131,42 +131,44 @@ def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
                         and any(f"{place}/{name}" in run.values for run in group.runs)
                     ]
                     if here:
-                        found = lines(here, f"{place}/{name}")
-                        shown.append(Panel(f"{where}, cost {cost:g}", found, said, name == LENGTH))
-            for sheet in sheets(shown):
+                        agent_lines = lines(here, f"{place}/{name}")
+                        panels.append(
+                            Panel(f"{where}, cost {cost:g}", agent_lines, y_label, name == LENGTH)
+                        )
+            for sheet in sheets(panels):
                 title = setting.title(f"Best Arm: {word} over the training")
                 wide = min(len(costs), 4) if len(costs) > 1 else 2
-                figure = draw_curves(sheet, looks_of(setting.groups), columns=wide, title=title)
+                figure = draw_curves(sheet, agent_styles(setting.groups), columns=wide, title=title)
                 caption = f"{BAND} {seeds(setting.groups)}."
-                yield Drawing(setting.name(f"curves-best-arm-{word}"), figure, caption)
+                yield CaptionedFigure(setting.name(f"curves-best-arm-{word}"), figure, caption)
 
 
-def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
+def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[CaptionedFigure]:
     """Win rate and length over a grid of bandits at cost 0 (figure 5)."""
-    for setting in settings_of(mine(groups)):
-        left: dict[str, dict[str, Heatmap]] = {}
+    for setting in settings_of(main_groups(groups)):
+        by_run: dict[str, dict[str, Heatmap]] = {}
         for group in setting.groups:
             for run in group.runs:
                 try:
                     heatmap = read_heatmap(run.folder)
                 except (OSError, ValueError) as error:
-                    told = one_line(str(error).replace(f"{run.folder}/", ""))
-                    notices.append(f"{run.name}: {told}")
+                    reason = one_line(str(error).replace(f"{run.folder}/", ""))
+                    notices.append(f"{run.name}: {reason}")
                     continue
                 if heatmap is not None:
-                    left.setdefault(agent_name(group.agent), {})[run.name] = heatmap
-        found = {agent: _same_grid(maps, notices) for agent, maps in left.items()}
-        if found:
+                    by_run.setdefault(agent_name(group.agent), {})[run.name] = heatmap
+        maps_by_agent = {agent: _same_grid(maps, notices) for agent, maps in by_run.items()}
+        if maps_by_agent:
             plain = Setting(setting.label, _unless_free(setting.conditions), setting.groups)
             title = plain.title("Best Arm: every bandit of a grid")
-            counts = ", ".join(f"{agent} {len(maps)}" for agent, maps in found.items())
-            episodes = next(iter(found.values()))[0].episodes
+            counts = ", ".join(f"{agent} {len(maps)}" for agent, maps in maps_by_agent.items())
+            episodes = next(iter(maps_by_agent.values()))[0].episodes
             caption = (
                 f"Means over {episodes} episodes of each bandit and over runs ({counts}). Left of "
                 "the red line: noise as in the training."
             )
-            yield Drawing(
-                plain.name("best-arm-heatmaps"), draw_heatmaps(found, title=title), caption
+            yield CaptionedFigure(
+                plain.name("best-arm-heatmaps"), draw_heatmaps(maps_by_agent, title=title), caption
             )
 
 
@@ -189,10 +191,10 @@ def _references(
         return {}
     if changes.get("horizon", 0) > LONGEST:
         return {}
-    found = {cost: _threshold(cost, tuple(sorted(changes.items()))) for cost in costs}
+    thresholds = {cost: _threshold(cost, tuple(sorted(changes.items()))) for cost in costs}
     return {
         cost: best.normalised_return if name == NORMALIZED else best.length
-        for cost, best in found.items()
+        for cost, best in thresholds.items()
     }
 
 

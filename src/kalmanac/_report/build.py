@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from kalmanac._messages import one_line
 from kalmanac._report.groups import Group, labels, make_groups
-from kalmanac._report.page import Shown, page_data, write_page
+from kalmanac._report.page import SavedFigure, page_data, write_page
 from kalmanac._report.paper import PARTS, Missing, draw_part
 from kalmanac._report.runs import read_runs
 from kalmanac._report.style import save, styled
@@ -26,13 +26,13 @@ def without_odd_runs(
     make: Callable[[Sequence[Group]], Value], groups: Sequence[Group], notices: list[str],
     what: str, attempt: Callable[[Sequence[Group]], object] | None = None,
 ) -> Value | None:  # fmt: skip
-    """`make` of all groups, or of those runs that it can be made of; the others are named.
+    """Call `make` with all groups or, where it fails, without the odd runs, which are named.
 
     Readers have checked what they could, so that this is for what nobody has thought of. None where
-    nothing can be made, though each run is sound. An OSError is nobody's: the disk is full.
+    `make` fails, though each run is sound. An OSError is nobody's: the disk is full.
 
     Args:
-        what: what is made, for the notices.
+        what: the name of the result, for the notices.
         attempt: the same as `make`, without leaving anything behind.
     """
     try:
@@ -42,8 +42,10 @@ def without_odd_runs(
     except Exception:
         pass
     odd: dict[str, str] = {}
-    _find([replace(g, runs=(run,)) for g in groups for run in g.runs], attempt or make, odd)
-    notices += [f"{name}: left out of {what}: {told}" for name, told in odd.items()]
+    _find_odd_runs(
+        [replace(g, runs=(run,)) for g in groups for run in g.runs], attempt or make, odd
+    )
+    notices += [f"{name}: left out of {what}: {reason}" for name, reason in odd.items()]
     sound = []
     for group in groups:
         if runs := tuple(run for run in group.runs if run.name not in odd):
@@ -57,10 +59,10 @@ def without_odd_runs(
         return None
 
 
-def _find(
+def _find_odd_runs(
     alone: Sequence[Group], attempt: Callable[[Sequence[Group]], object], odd: dict[str, str]
 ) -> None:
-    """Name the runs of which nothing can be made, by halves: most runs are sound."""
+    """Name the runs with which `attempt` fails, by halves: most runs are sound."""
     try:
         attempt(alone)
     except OSError:
@@ -70,8 +72,8 @@ def _find(
             odd[alone[0].runs[0].name] = one_line(repr(error))
             return
         middle = len(alone) // 2
-        _find(alone[:middle], attempt, odd)
-        _find(alone[middle:], attempt, odd)
+        _find_odd_runs(alone[:middle], attempt, odd)
+        _find_odd_runs(alone[middle:], attempt, odd)
 
 
 PAGE, FIGURES, TABLES = "index.html", "figures", "tables"
@@ -79,10 +81,10 @@ MANY = 200  # runs, above which a second process draws too
 
 
 class Report(NamedTuple):
-    """What was made."""
+    """What a report consists of, and what it had to leave out."""
 
     runs: int
-    figures: list[Shown]
+    figures: list[SavedFigure]
     missing: list[Missing]
     tables: list[Table]
     notices: list[str]
@@ -93,7 +95,7 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
     """Everything that the runs below `folder` allow, written to `out`.
 
     Args:
-        say: is told what happens next, in words.
+        say: is called with what happens next, in words.
     """
     say(f"reading {folder}")
     runs, notices = read_runs(folder, leave_out=out)
@@ -117,68 +119,68 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
     return Report(len(runs), figures, missing, tables, notices, marks)
 
 
-Made = list[Shown | Missing]
+Entries = list[SavedFigure | Missing]
 
 
-def draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Made, list[str]]:
-    """One part of the paper's list, saved; what could not be read or drawn on the way."""
+def draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, list[str]]:
+    """Draw and save one part of the paper's list; name what could not be read or drawn."""
     notices: list[str] = []
     item, _ = PARTS[part]
     with styled(), TemporaryDirectory() as aside:
-        made = without_odd_runs(
+        outcome = without_odd_runs(
             lambda some: _draw(part, some, folder), groups, notices, f"“{item.title}”",
             lambda some: _draw(part, some, Path(aside)),
         )  # fmt: skip
-    shown, told = made or ([], [])
-    return shown, [*told, *notices]
+    entries, part_notices = outcome or ([], [])
+    return entries, [*part_notices, *notices]
 
 
-def _draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Made, list[str]]:
-    made: Made = []
+def _draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, list[str]]:
+    entries: Entries = []
     notices: list[str] = []
     names: Counter[str] = Counter()
     for number, title, one in draw_part(part, groups, notices):
         if isinstance(one, Missing):
-            made.append(one)
+            entries.append(one)
             continue
         names[one.name] += 1
         again = names[one.name]  # settings that differ by a sign that no file's name can have
         name = f"{one.name}-{again}" if again > 1 else one.name
         save(one.figure, folder, name)
         heading = " ".join(one.figure.get_suptitle().split()) or title
-        made.append(Shown(number, heading, name, one.caption))
-    return made, notices
+        entries.append(SavedFigure(number, heading, name, one.caption))
+    return entries, notices
 
 
 def _work(
     groups: Sequence[Group], out: Path, notices: list[str]
-) -> tuple[list[Shown], list[Missing], list[Table]]:
+) -> tuple[list[SavedFigure], list[Missing], list[Table]]:
     """Figures and tables; with many runs, figures are drawn by two processes of their own."""
     many = sum(len(group.runs) for group in groups) >= MANY and (os.cpu_count() or 1) > 1
 
     def tabulate() -> list[Table]:
-        return _apart(without_odd_runs(make_tables, groups, notices, "the tables") or [])
+        return _unique_names(without_odd_runs(make_tables, groups, notices, "the tables") or [])
 
     if many:
         with ProcessPoolExecutor(2, get_context("spawn")) as pool:
             jobs = [pool.submit(draw, i, groups, out / FIGURES) for i in range(len(PARTS))]
             tables = tabulate()
-            drawn = [job.result() for job in jobs]
+            results = [job.result() for job in jobs]
     else:
-        drawn = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
+        results = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
         tables = tabulate()
-    made = [one for some, _ in drawn for one in some]
-    notices += dict.fromkeys(text for _, some in drawn for text in some)
-    figures = [one for one in made if isinstance(one, Shown)]
-    return figures, [one for one in made if isinstance(one, Missing)], tables
+    entries = [one for some, _ in results for one in some]
+    notices += dict.fromkeys(text for _, some in results for text in some)
+    figures = [one for one in entries if isinstance(one, SavedFigure)]
+    return figures, [one for one in entries if isinstance(one, Missing)], tables
 
 
-def _apart(tables: Sequence[Table]) -> list[Table]:
-    """No two under one name."""
+def _unique_names(tables: Sequence[Table]) -> list[Table]:
+    """The tables with a number behind each name that occurs again."""
     names: Counter[str] = Counter()
-    found = []
+    renamed = []
     for table in tables:
         names[table.name] += 1
         again = names[table.name]
-        found.append(replace(table, name=f"{table.name}-{again}") if again > 1 else table)
-    return found
+        renamed.append(replace(table, name=f"{table.name}-{again}") if again > 1 else table)
+    return renamed

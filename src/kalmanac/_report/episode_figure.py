@@ -14,7 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from kalmanac._files.episode_file import PlayedEpisode
 
-# Okabe & Ito's colours, told apart by all readers
+# Okabe & Ito's colors: every reader can tell them apart
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9",
 )  # fmt: skip
@@ -23,7 +23,7 @@ LINES = (BLUE, ORANGE, GREEN, PURPLE)
 MOST_LINES = len(LINES)
 CHANNELS = 3  # of the belief, those with the largest influence
 BAND = 3  # standard deviations of the Bayes posterior, as in the paper's figure
-ACTION_COLOURS = (PALE, GREEN, PURPLE, SKY)  # Best Arm: ask, above, below
+ACTION_COLORS = (PALE, GREEN, PURPLE, SKY)  # Best Arm: ask, above, below
 
 Draw = Callable[[Any, PlayedEpisode], None]
 
@@ -37,42 +37,42 @@ class Panel(NamedTuple):
     reach: float = 0.0  # how far what belongs to a step goes beyond it
 
 
-def panels(episode: PlayedEpisode) -> list[Panel]:
-    """Those that this episode can fill, from what is seen to what is done."""
-    found = _seen(episode)
+def episode_panels(episode: PlayedEpisode) -> list[Panel]:
+    """The panels that this episode can fill, from observations to actions."""
+    panels = _observation_panels(episode)
     if episode.belief_mean is not None:
-        found.append(Panel("the agent's belief", draw_belief, 1.2))
-        found.append(Panel("gain", draw_gain, 0.8))
-    found.append(
+        panels.append(Panel("the agent's belief", draw_belief, 1.2))
+        panels.append(Panel("gain", draw_gain, 0.8))
+    panels.append(
         Panel("the policy", draw_probability, reach=0.5)
         if episode.probability is not None
         else Panel("action", draw_action)
     )
     if episode.posterior_mean is None:
-        found.append(Panel("return so far", draw_return, 0.7))
-    return found
+        panels.append(Panel("return so far", draw_return, 0.7))
+    return panels
 
 
-def _seen(episode: PlayedEpisode) -> list[Panel]:
+def _observation_panels(episode: PlayedEpisode) -> list[Panel]:
     if episode.posterior_mean is not None:
         return [Panel("what can be known", draw_samples, 1.7)]
     width = episode.observation.shape[1]
     if is_one_hot(episode.observation):
-        found = [Panel("observation", draw_symbols)]
+        panels = [Panel("observation", draw_symbols)]
     elif width == 1:
-        found = [Panel("observation", _one_observation(0), 1.2)]
+        panels = [Panel("observation", _one_observation(0), 1.2)]
     else:  # none at all where there is but an image
-        found = [
+        panels = [
             Panel(f"observation {i + 1} of {width}", _one_observation(i), 0.7)
             for i in range(min(width, MOST_LINES))
         ]
     if episode.truth is not None and not truth_is_observed(episode):
-        found.append(Panel("true state", draw_truth))
-    return found
+        panels.append(Panel("true state", draw_truth))
+    return panels
 
 
 def steps_of(episode: PlayedEpisode) -> np.ndarray[Any, Any]:
-    """1 … T."""
+    """The steps 1 … T of an episode."""
     return np.arange(1, episode.steps + 1)
 
 
@@ -138,9 +138,9 @@ def draw_symbols(axes: Any, episode: PlayedEpisode) -> None:
 def draw_truth(axes: Any, episode: PlayedEpisode) -> None:
     """A true state of another shape than the observation, its first features."""
     assert episode.truth is not None
-    for i, colour in zip(range(episode.truth.shape[1]), LINES, strict=False):
+    for i, color in zip(range(episode.truth.shape[1]), LINES, strict=False):
         label = f"{i + 1} of {episode.truth.shape[1]}"
-        axes.plot(steps_of(episode), episode.truth[:, i], color=colour, lw=1.4, label=label)
+        axes.plot(steps_of(episode), episode.truth[:, i], color=color, lw=1.4, label=label)
 
 
 def draw_belief(axes: Any, episode: PlayedEpisode) -> None:
@@ -148,11 +148,11 @@ def draw_belief(axes: Any, episode: PlayedEpisode) -> None:
     assert episode.belief_mean is not None
     assert episode.belief_variance is not None
     steps = steps_of(episode)
-    for channel, colour in zip(channels_of(episode), LINES, strict=False):
+    for channel, color in zip(channels_of(episode), LINES, strict=False):
         mean = episode.belief_mean[-1, :, channel]
         std = np.sqrt(episode.belief_variance[-1, :, channel])
-        axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.18, lw=0)
-        axes.plot(steps, mean, color=colour, lw=1.6, label=f"channel {channel + 1}, ± 1 σ")
+        axes.fill_between(steps, mean - std, mean + std, color=color, alpha=0.18, lw=0)
+        axes.plot(steps, mean, color=color, lw=1.6, label=f"channel {channel + 1}, ± 1 σ")
     axes.set_ylabel("latent state")
 
 
@@ -160,8 +160,8 @@ def draw_gain(axes: Any, episode: PlayedEpisode) -> None:
     """How much of each reading was taken over."""
     assert episode.gain is not None
     steps = steps_of(episode)
-    for channel, colour in zip(channels_of(episode), LINES, strict=False):
-        axes.plot(steps, episode.gain[-1, :, channel], color=colour, lw=1.6)
+    for channel, color in zip(channels_of(episode), LINES, strict=False):
+        axes.plot(steps, episode.gain[-1, :, channel], color=color, lw=1.6)
     if episode.gain.shape[-1] > CHANNELS:
         label = f"mean of all {episode.gain.shape[-1]}"
         axes.plot(steps, episode.gain[-1].mean(-1), color=GREY, ls="--", lw=1.2, label=label)
@@ -172,11 +172,11 @@ def draw_probability(axes: Any, episode: PlayedEpisode) -> None:
     """Discrete actions: their probabilities, stacked, or as a map where they are many."""
     assert episode.probability is not None
     steps, names = steps_of(episode), episode.about.action_names
-    if len(names) <= len(ACTION_COLOURS):
+    if len(names) <= len(ACTION_COLORS):
         bottom = np.zeros(episode.steps)
-        for i, (name, colour) in enumerate(zip(names, ACTION_COLOURS, strict=False)):
+        for i, (name, color) in enumerate(zip(names, ACTION_COLORS, strict=False)):
             share = episode.probability[:, i]
-            axes.bar(steps, share, 1.0, bottom=bottom, color=colour, lw=0, label=name)
+            axes.bar(steps, share, 1.0, bottom=bottom, color=color, lw=0, label=name)
             bottom += share
         high = np.cumsum(episode.probability, 1)[steps - 1, episode.action]
         middle = high - episode.probability[steps - 1, episode.action] / 2
@@ -197,11 +197,11 @@ def draw_action(axes: Any, episode: PlayedEpisode) -> None:
     assert episode.action_low is not None
     assert episode.action_high is not None
     steps, total = steps_of(episode), episode.action.shape[1]
-    for i, colour in zip(range(total), LINES, strict=False):
+    for i, color in zip(range(total), LINES, strict=False):
         low, high = episode.action_low[:, i], episode.action_high[:, i]
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
+        axes.fill_between(steps, low, high, color=color, alpha=0.18, lw=0)
         label = f"{i + 1} of {total}" if total > 1 else "taken; the policy's ± 1 σ"
-        axes.plot(steps, episode.action[:, i], color=colour, lw=1.3, label=label)
+        axes.plot(steps, episode.action[:, i], color=color, lw=1.3, label=label)
     axes.set_ylabel("action")
 
 
@@ -233,17 +233,17 @@ class EpisodeFigure:
 
     def __init__(self, episode: PlayedEpisode) -> None:
         self.episode = episode
-        shown = panels(episode)
-        heights = [panel.height for panel in shown]
+        panels = episode_panels(episode)
+        heights = [panel.height for panel in panels]
         with matplotlib.rc_context(STYLE):
             size = (WIDTH, 0.9 + HEIGHT_A_PANEL * sum(heights))
             self.figure = Figure(figsize=size, dpi=DPI, layout="constrained")
             FigureCanvasAgg(self.figure)
             grid = self.figure.subplots(
-                len(shown), 1, sharex=True, squeeze=False, height_ratios=heights
+                len(panels), 1, sharex=True, squeeze=False, height_ratios=heights
             )
             self.axes: list[Any] = list(grid[:, 0])
-            for axes, panel in zip(self.axes, shown, strict=True):
+            for axes, panel in zip(self.axes, panels, strict=True):
                 panel.draw(axes, episode)
                 axes.set_title(panel.title, loc="left", fontsize=9, fontweight="bold", color=GREY)
                 if axes.get_legend_handles_labels()[0]:
@@ -253,7 +253,7 @@ class EpisodeFigure:
                     )  # fmt: skip
             self.axes[-1].set(xlabel="step", xlim=(0.5, episode.steps + 0.5))
             self.axes[-1].xaxis.get_major_locator().set_params(integer=True)
-            self.reach = [panel.reach for panel in shown]
+            self.reach = [panel.reach for panel in panels]
             self.curtains = [
                 axes.add_patch(_curtain(axes, episode.steps, 0 if reach else MARKER))
                 for axes, reach in zip(self.axes, self.reach, strict=True)
@@ -264,7 +264,7 @@ class EpisodeFigure:
             self.title = self.figure.suptitle(heading(episode), fontsize=11, fontweight="bold")
             self.figure.align_ylabels()
         self.moving: list[Any] = [*self.curtains, *self.nows, self.title]
-        self.figure.canvas.draw()  # the layout is made once, with everything in view
+        self.figure.canvas.draw()  # the layout is computed once, with everything in view
         self.figure.set_layout_engine("none")
 
     def show(self, steps: int) -> None:
@@ -285,7 +285,7 @@ def draw_episode(episode: PlayedEpisode, path: str | os.PathLike[str]) -> Path:
 
     Args:
         episode: as `read_episode` gives it.
-        path: where the picture goes; its folder is made.
+        path: where the picture goes; its folder is created.
 
     Examples:
         >>> from pathlib import Path
@@ -306,7 +306,7 @@ def draw_episode(episode: PlayedEpisode, path: str | os.PathLike[str]) -> Path:
 
 
 def heading(episode: PlayedEpisode, steps: int | None = None) -> str:
-    """Who plays what, and, after so many steps (all of them unless given), what it does."""
+    """The title: agent and environment, and what the agent does after `steps` steps (None: all)."""
     about = episode.about
     steps = episode.steps if steps is None else steps
     words = [x for x in (about.title, about.label) if x]
@@ -341,7 +341,7 @@ def _verb(action: str) -> str:
 
 
 def _curtain(axes: Any, steps: int, points: float) -> Rectangle:
-    """Hides everything to its right, but for `points` that the marker there needs."""
+    """A patch that hides everything to its right, but for the `points` that a marker needs."""
     aside = ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
     across = axes.get_xaxis_transform() + aside
     curtain = Rectangle((0, 0), steps + 1, 1, transform=across, color="white", lw=0, zorder=50)

@@ -18,7 +18,7 @@ from kalmanac._files.episode_file import PlayedEpisode, read_episode
 from kalmanac._files.run_reader import EVALUATIONS
 from kalmanac._messages import one_line
 from kalmanac._report.episode_figure import (
-    ACTION_COLOURS,
+    ACTION_COLORS,
     DPI,
     LINES,
     STYLE,
@@ -26,15 +26,15 @@ from kalmanac._report.episode_figure import (
     draw_samples,
     heading,
 )
-from kalmanac._report.figure_parts import Drawing, file_name
+from kalmanac._report.figure_parts import CaptionedFigure, file_name
 from kalmanac._report.groups import BEST_ARM, Group
-from kalmanac._report.style import panels
+from kalmanac._report.style import panel_grid
 
-REGION_COLOURS = (*ACTION_COLOURS, *LINES)
+REGION_COLORS = (*ACTION_COLORS, *LINES)
 
 
 def draw_latent(episodes: Sequence[PlayedEpisode], path: str | os.PathLike[str]) -> Path:
-    """One column for each episode: what the agent saw, and its way through the latent space."""
+    """Draw one column for each episode: its observations, and its path through the latent space."""
     figure = latent_figure(episodes)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,14 +74,14 @@ def draw_plane(axes: Any, episode: PlayedEpisode) -> None:
     assert episode.latent_grid is not None
     assert episode.latent_probability is not None
     (first, second), share = episode.latent_grid, episode.latent_probability
-    colours = np.array([to_rgb(c) for c in REGION_COLOURS[: share.shape[-1]]])
+    colors = np.array([to_rgb(c) for c in REGION_COLORS[: share.shape[-1]]])
     axes.imshow(
-        (share @ colours).clip(0, 1), origin="lower", aspect="auto", interpolation="bilinear",
+        (share @ colors).clip(0, 1), origin="lower", aspect="auto", interpolation="bilinear",
         extent=(first[0], first[-1], second[0], second[-1]), alpha=0.75,
     )  # fmt: skip
-    for i, (name, colour) in enumerate(zip(episode.about.action_names, colours, strict=True)):
+    for i, (name, color) in enumerate(zip(episode.about.action_names, colors, strict=True)):
         axes.contour(first, second, share[..., i], [0.5], colors="black", linewidths=0.8)
-        axes.plot([], [], "s", ms=9, color=colour, alpha=0.75, label=name)
+        axes.plot([], [], "s", ms=9, color=color, alpha=0.75, label=name)
     x, y = episode.latent.T
     axes.plot(x, y, ".-", color="black", lw=1.1, ms=5)
     axes.plot(x[0], y[0], "o", ms=9, mfc="white", mec="black", label="first step")
@@ -95,14 +95,14 @@ FPS = (2, 8)  # frames a second, at least and at most
 WHOLE = 8.0  # seconds that an episode should last
 REST = 3.0  # seconds that the end stays
 ANIMATION_DPI = 80
-COLOURS, ALMOST_WHITE = 64, 248
+COLORS, ALMOST_WHITE = 64, 248
 
 
 def animate_episode(
     episode: PlayedEpisode, path: str | os.PathLike[str],
-    told: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Path:  # fmt: skip
-    """Write a GIF. `told` is called with the number of frames drawn, and of all frames.
+    """Write a GIF. `progress` is called with the numbers of frames drawn and of all.
 
     What does not move is drawn once. All frames share the palette of the last one, which shows
     everything: so the file holds only what changes, and is some five times smaller than what
@@ -118,7 +118,7 @@ def animate_episode(
     canvas.draw()
     background = canvas.copy_from_bbox(picture.figure.bbox)
 
-    def drawn(stop: int) -> Image.Image:
+    def frame(stop: int) -> Image.Image:
         picture.show(stop)
         canvas.restore_region(background)
         for artist in picture.moving:
@@ -126,12 +126,12 @@ def animate_episode(
         return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
 
     stops = frames(episode.steps)
-    palette = _palette(drawn(episode.steps))
+    palette = _palette(frame(episode.steps))
     images = []
     for i, stop in enumerate(stops, 1):
-        images.append(drawn(stop).quantize(palette=palette, dither=Image.Dither.NONE))
-        if told is not None:
-            told(i, len(stops))
+        images.append(frame(stop).quantize(palette=palette, dither=Image.Dither.NONE))
+        if progress is not None:
+            progress(i, len(stops))
     fps = min(max(round(len(stops) / WHOLE), FPS[0]), FPS[1])
     times = [round(1000 / fps)] * (len(stops) - 1) + [round(1000 * REST)]
     images[0].save(target, save_all=True, append_images=images[1:], duration=times, loop=0)
@@ -145,34 +145,34 @@ def frames(steps: int) -> list[int]:
 
 
 def _palette(image: Image.Image) -> Image.Image:
-    """The colours of a picture; what is almost white is white, as the paper has to be."""
-    found = image.quantize(COLOURS, dither=Image.Dither.NONE)
-    colours = np.array(found.getpalette()).reshape(-1, 3)
-    colours[colours.min(1) >= ALMOST_WHITE] = 255
-    found.putpalette(colours.ravel().tolist())
-    return found
+    """The palette of a picture; what is almost white is white, as the paper has to be."""
+    quantized = image.quantize(COLORS, dither=Image.Dither.NONE)
+    colors = np.array(quantized.getpalette()).reshape(-1, 3)
+    colors[colors.min(1) >= ALMOST_WHITE] = 255
+    quantized.putpalette(colors.ravel().tolist())
+    return quantized
 
 
-SHOWN = ((0.5, 0.5), (0.5, 1.0))  # μ and σ of the paper's two examples
+PAPER_BANDITS = ((0.5, 0.5), (0.5, 1.0))  # μ and σ of the paper's two examples
 ADVERSARIAL = "adversarial"  # the title of an episode that begins with misleading samples
 MOST_COLUMNS = 3
 FIRST = "vssm+kf"  # of several agents that played the same bandit
 
 
-def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
+def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[CaptionedFigure]:
     """Two episodes, those whose bandits are nearest to the paper's (figure 3)."""
     by_label: dict[str, list[PlayedEpisode]] = {}
     for episode in read_episodes(groups, notices):
         if episode.posterior_mean is not None and episode.about.title != ADVERSARIAL:
             by_label.setdefault(episode.about.label, []).append(episode)
-    for label, found in sorted(by_label.items()):
+    for label, played in sorted(by_label.items()):
         chosen: list[PlayedEpisode] = []
-        for mu, sigma in SHOWN:
-            left = [one for one in found if all(one is not other for other in chosen)]
-            if left:
-                chosen.append(min(left, key=partial(_distance, mu=mu, sigma=sigma)))
+        for mu, sigma in PAPER_BANDITS:
+            remaining = [one for one in played if all(one is not other for other in chosen)]
+            if remaining:
+                chosen.append(min(remaining, key=partial(_distance, mu=mu, sigma=sigma)))
         word = f" ({label})" if label else ""
-        yield Drawing(
+        yield CaptionedFigure(
             file_name("best-arm-episodes", label),
             draw_examples(chosen, f"Best Arm: example episodes{word}"),
             "Red: the Bayes posterior of the hidden mean, with known noise, and 3 standard "
@@ -181,7 +181,7 @@ def examples(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
         )
 
 
-def latent_rollouts(groups: Sequence[Group], notices: list[str]) -> Iterator[Drawing]:
+def latent_rollouts(groups: Sequence[Group], notices: list[str]) -> Iterator[CaptionedFigure]:
     """Ways through a latent space of two channels, over the policy's decisions (figure 6)."""
     by_label: dict[str, dict[str, PlayedEpisode]] = {}
     for episode in read_episodes(groups, notices):
@@ -191,7 +191,7 @@ def latent_rollouts(groups: Sequence[Group], notices: list[str]) -> Iterator[Dra
                 agents[episode.about.agent] = episode
     for label, agents in sorted(by_label.items()):
         chosen = [agents[name] for name in sorted(agents)][:MOST_COLUMNS]
-        yield Drawing(
+        yield CaptionedFigure(
             file_name("best-arm-latent", label),
             latent_figure(chosen),
             "Circle and star: the first and the last step. Regions: what the policy would do "
@@ -203,13 +203,13 @@ def latent_rollouts(groups: Sequence[Group], notices: list[str]) -> Iterator[Dra
 def draw_examples(episodes: Sequence[PlayedEpisode], title: str) -> Figure:
     """Samples and posterior of each episode, side by side."""
     names = ["hidden mean", "Bayes posterior, ± 3 σ", "samples: all that the agent sees"]
-    figure, axes = panels(
+    figure, axes = panel_grid(
         1, len(episodes), title=title, width=4.2, height=2.4, names=names, gap=(0.6, 0.5)
     )
     for axis, episode in zip(axes.flat, episodes, strict=True):
         draw_samples(axis, episode)
-        told, ending = heading(episode).split("\n")
-        axis.set_title(f"{told.partition(', hidden')[0]}: μ = {episode.about.mu:.2g}, "
+        first_line, ending = heading(episode).split("\n")
+        axis.set_title(f"{first_line.partition(', hidden')[0]}: μ = {episode.about.mu:.2g}, "
                        f"σ = {episode.about.sigma:.2g}\n{ending}")  # fmt: skip
         axis.set_xlabel("step")
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -222,15 +222,15 @@ def draw_examples(episodes: Sequence[PlayedEpisode], title: str) -> Figure:
 
 
 def read_episodes(groups: Sequence[Group], notices: list[str]) -> Iterator[PlayedEpisode]:
-    """All episode files of Best Arm runs, variants too; what is none is named."""
+    """Read all episode files of Best Arm runs, variants too; name those that are none."""
     for group in groups:
         for run in group.runs if group.family == BEST_ARM else ():
             for file in sorted((run.folder / EVALUATIONS).glob("*.npz")):
                 try:
                     yield read_episode(file)
                 except (OSError, ValueError):
-                    told = one_line(f"{EVALUATIONS}/{file.name}")
-                    notices.append(f"{run.name}: {told} is no episode file")
+                    path = one_line(f"{EVALUATIONS}/{file.name}")
+                    notices.append(f"{run.name}: {path} is no episode file")
 
 
 def _distance(episode: PlayedEpisode, mu: float, sigma: float) -> tuple[float, bool]:

@@ -1,4 +1,4 @@
-"""What the paper's items share: a drawing with its caption, and curves of groups."""
+"""What the paper's items share: a figure with its caption, and curves of groups."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,7 @@ from kalmanac._report.scores import (
     scaled_curves,
 )
 from kalmanac._report.statistics import iqm_interval, performance_profile, resamples
-from kalmanac._report.style import Look, looks
+from kalmanac._report.style import LineStyle, line_styles
 
 SEED = 0  # of all bootstrap resamples
 THRESHOLDS = 101  # of a performance profile
@@ -32,10 +32,10 @@ MOST_PANELS = 60  # of a figure
 LONGEST_NAME = 180  # bytes of a file's, beside the figure's own
 INTERVALS = "Bands are 95 % stratified bootstrap intervals over seeds."
 
-Shown = TypeVar("Shown")
+PanelT = TypeVar("PanelT")
 
 
-class Drawing(NamedTuple):
+class CaptionedFigure(NamedTuple):
     """A finished figure: the name of its files, and what a reader has to know."""
 
     name: str
@@ -52,46 +52,46 @@ class Setting(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For titles: the label and what is unusual about the environment, or nothing."""
-        told = (f"{one_line(k, WORDS)} {one_line(v, WORDS)}" for k, v in self.conditions)
-        return one_line(", ".join([*filter(None, [self.label]), *told]), LONG)
+        """The label and what is unusual about the environment, for titles; may be empty."""
+        conditions = (f"{one_line(k, WORDS)} {one_line(v, WORDS)}" for k, v in self.conditions)
+        return one_line(", ".join([*filter(None, [self.label]), *conditions]), LONG)
 
     def title(self, text: str) -> str:
         """`text`, marked with the label wherever there is one."""
         return f"{text} ({self.words})" if self.words else text
 
     def name(self, text: str) -> str:
-        """A file's name."""
+        """The name of the setting's files."""
         return file_name(text, self.words)
 
 
 def file_name(text: str, words: str) -> str:
-    """`text` and what files can have of `words` in their names, whoever wrote these."""
+    """`text` with as much of `words` as a file's name can hold."""
     plain = re.sub(r"[^\w.+]+", "-", words).strip("-")
     if len(plain.encode()) > LONGEST_NAME or (words and not plain):
         plain = f"{plain[: LONGEST_NAME // 4]}-{sha256(words.encode()).hexdigest()[:8]}".strip("-")
     return f"{text}-{plain}" if plain else text
 
 
-def sheets(shown: Sequence[Shown]) -> Iterator[Sequence[Shown]]:
+def sheets(panels: Sequence[PanelT]) -> Iterator[Sequence[PanelT]]:
     """Panels in as many figures as it takes: a picture has no room for thousands."""
-    yield from (shown[i : i + MOST_PANELS] for i in range(0, len(shown), MOST_PANELS))
+    yield from (panels[i : i + MOST_PANELS] for i in range(0, len(panels), MOST_PANELS))
 
 
 def settings_of(groups: Iterable[Group], *levels: str) -> list[Setting]:
     """Groups by label and conditions, the conditions `levels` aside; the plain setting first."""
-    found: dict[tuple[str, Any], list[Group]] = defaultdict(list)
+    by_setting: dict[tuple[str, Any], list[Group]] = defaultdict(list)
     for group in groups:
         rest = tuple((k, v) for k, v in group.conditions if k not in levels)
-        found[group.label, rest].append(group)
-    ordered = sorted(found, key=lambda key: (key[0] != "", key[0], str(key[1])))
-    return [Setting(*key, found[key]) for key in ordered]
+        by_setting[group.label, rest].append(group)
+    ordered = sorted(by_setting, key=lambda key: (key[0] != "", key[0], str(key[1])))
+    return [Setting(*key, by_setting[key]) for key in ordered]
 
 
-def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
-    """The look of every agent, by its name in the legend, in the paper's order."""
+def agent_styles(groups: Iterable[Group]) -> dict[str, LineStyle]:
+    """The line style of every agent, by its name in the legend, in the paper's order."""
     agents = sorted({group.agent for group in groups}, key=agent_order)
-    return {agent_name(agent): look for agent, look in looks(agents).items()}
+    return {agent_name(agent): style for agent, style in line_styles(agents).items()}
 
 
 def lines(
@@ -105,7 +105,7 @@ def lines(
 
 
 def line(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False) -> Line:
-    """One group's curve."""
+    """Mean and standard error of one group's curve."""
     steps, values = curve(group, key, best_so_far=best_so_far).shared()
     mean = values.mean(axis=0)
     runs = len(values)
@@ -115,38 +115,38 @@ def line(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False) 
 
 def seeds(groups: Iterable[Group]) -> str:
     """ "5 seeds", or "2–5 seeds", with the unfinished ones among them."""
-    found = list(groups)
-    counts = [len(group.runs) for group in found]
+    every = list(groups)
+    counts = [len(group.runs) for group in every]
     if not counts:
         return "no seeds"
     low, high = min(counts), max(counts)
-    told = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low}–{high} seeds"
-    open_ends = sum(not run.finished for group in found for run in group.runs)
-    return told + (f", {open_ends} runs not finished" if open_ends else "")
+    count = f"{high} seed{'s' if high > 1 else ''}" if low == high else f"{low}–{high} seeds"
+    open_ends = sum(not run.finished for group in every for run in group.runs)
+    return count + (f", {open_ends} runs not finished" if open_ends else "")
 
 
 def draw_sum(
     chosen: Aggregate, scales: Mapping[str, Scale], *, title: str, score: str, mmer: bool,
-    names: Mapping[str, str] | None = None, look: Mapping[str, Look] | None = None,
+    names: Mapping[str, str] | None = None, styles: Mapping[str, LineStyle] | None = None,
 ) -> tuple[Figure, str]:  # fmt: skip
     """Interquartile mean over the training and performance profile at its end, and a caption."""
     every = {agent: scaled(g, scales, best if mmer else last) for agent, g in chosen.agents.items()}
     top = max(1.2, 1.05 * max(float(x.max()) for rows in every.values() for x in rows))
     low = min(0.0, min(float(x.min()) for rows in every.values() for x in rows))
     thresholds = np.linspace(max(low, -1.0), min(top, 3.0), THRESHOLDS)
-    said = names or {agent: agent_name(agent) for agent in chosen.agents}
+    labels = names or {agent: agent_name(agent) for agent in chosen.agents}
     curves, profiles = {}, {}
     for agent in sorted(chosen.agents, key=agent_order):
         rng = np.random.default_rng(SEED)
-        drawn = resamples([len(x) for x in every[agent]], rng)
-        profiles[said[agent]] = performance_profile(every[agent], thresholds, drawn)
+        indices = resamples([len(x) for x in every[agent]], rng)
+        profiles[labels[agent]] = performance_profile(every[agent], thresholds, indices)
         steps, values = scaled_curves(chosen.agents[agent], scales, best_so_far=mmer)
         if steps.size:
-            point, below, above = iqm_interval(values, drawn)
-            curves[said[agent]] = Line(steps, point, below, above)
+            point, below, above = iqm_interval(values, indices)
+            curves[labels[agent]] = Line(steps, point, below, above)
     groups = [group for row in chosen.agents.values() for group in row]
     figure = draw_aggregate(
-        curves, profiles, thresholds, look or looks_of(groups), title=title, score=score
+        curves, profiles, thresholds, styles or agent_styles(groups), title=title, score=score
     )
     tasks = f"{len(chosen.tasks)} tasks" if len(chosen.tasks) > 1 else chosen.tasks[0]
     left_out = "".join(f" {text[0].upper()}{text[1:]}." for text in chosen.left_out)

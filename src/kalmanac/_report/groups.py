@@ -60,7 +60,7 @@ ALWAYS: Mapping[str, Mapping[str, float]] = {  # numbers that a family's figures
 MOST_OF_A_LEVEL = 1e30
 WORDS, LONG = 40, 160  # characters of a name, and of several, in figures and tables
 NO_CONDITION = ("task", "truth")  # settings of an environment that do not change its task
-HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learnt or scored
+HARMLESS = ("log_every", "evaluations")  # decide what is written, not what is learned or scored
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class Group:
 
     @property
     def encoder_settings(self) -> Mapping[str, Any]:
-        """The same for all runs."""
+        """The encoder's settings, the same for all runs."""
         return self.runs[0].experiment["encoder_settings"]
 
     @property
     def task_title(self) -> str:
         """The task with its conditions and its label."""
-        told = [self.task, *(f"{name} {_short(value)}" for name, value in self.conditions)]
-        return one_line(", ".join(told), LONG) + (f" ({self.label})" if self.label else "")
+        parts = [self.task, *(f"{name} {_short(value)}" for name, value in self.conditions)]
+        return one_line(", ".join(parts), LONG) + (f" ({self.label})" if self.label else "")
 
     @property
     def agent_title(self) -> str:
@@ -103,12 +103,12 @@ class Group:
 
 
 def agent_name(agent: str) -> str:
-    """As the paper's legend has it."""
+    """The agent's name in the paper's legend."""
     return AGENT_NAMES.get(agent, agent)
 
 
 def agent_order(agent: str) -> tuple[int, str]:
-    """Sorts agents as the paper's legend does."""
+    """A key that sorts agents as the paper's legend does."""
     known = list(AGENT_NAMES)
     return (known.index(agent) if agent in known else len(known), agent)
 
@@ -120,13 +120,13 @@ def make_groups(runs: Sequence[Run], notices: list[str]) -> list[Group]:
         named = {k: v for k, v in run.experiment.items() if k in NAMED and k != "seed"}
         alike[json.dumps(named, sort_keys=True)].append(run)
     known = [run for same in alike.values() for run in same]
-    told = _told_settings(known)
-    groups = [group for same in alike.values() for group in _variants(same, told, notices)]
+    differing = _differing_settings(known)
+    groups = [group for same in alike.values() for group in _variants(same, differing, notices)]
     return sorted(groups, key=_order)
 
 
 def _described(runs: Sequence[Run], notices: list[str]) -> Iterator[Run]:
-    """Those whose tasks figures can go by."""
+    """Yield the runs whose conditions figures can show; name the others."""
     for run in runs:
         try:
             family, _ = family_and_task(run.experiment)
@@ -146,22 +146,22 @@ def family_and_task(experiment: Mapping[str, Any]) -> tuple[str, str]:
     env, settings = experiment["env"], experiment["env_settings"]
     if env == BEST_ARM:
         return BEST_ARM, BEST_ARM
-    said = f"{env} {settings.get('task', '')}"
+    full_name = f"{env} {settings.get('task', '')}"
     for family, tasks in ((POPGYM, POPGYM_TASKS), (DMC, tuple(DMC_NOISE))):
         for task in sorted(tasks, key=len, reverse=True):
-            if task in said or task.replace("_", "-") in said.replace("_", "-"):
+            if task in full_name or task.replace("_", "-") in full_name.replace("_", "-"):
                 return family, task
     return OTHER, one_line(env, WORDS)
 
 
 def _conditions(family: str, experiment: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Settings of the environment, and how it is corrupted; what figures go by is always there."""
-    told = {
+    corruption = {
         name: experiment[name]
         for name, usual in NEUTRAL.items()
         if experiment.get(name, usual) != usual
     }
-    settings = {**ALWAYS.get(family, {}), **experiment["env_settings"], **told}
+    settings = {**ALWAYS.get(family, {}), **experiment["env_settings"], **corruption}
     return tuple((k, _plain(v)) for k, v in sorted(settings.items()) if k not in NO_CONDITION)
 
 
@@ -170,24 +170,24 @@ def _agent(experiment: Mapping[str, Any]) -> str:
     return agent_of(encoder, experiment.get("privileged", False))
 
 
-def _told_settings(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:
-    """For each family and agent, the encoder's settings that differ: others tell nothing apart."""
-    seen: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+def _differing_settings(runs: Sequence[Run]) -> dict[tuple[str, str], set[str]]:
+    """The encoder's settings that differ between runs, for each family and agent."""
+    by_agent: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
         family, _ = family_and_task(run.experiment)
-        seen[family, _agent(run.experiment)].append(run.experiment["encoder_settings"])
+        by_agent[family, _agent(run.experiment)].append(run.experiment["encoder_settings"])
     return {
         key: {
             name
             for name in {name for settings in all_settings for name in settings}
             if len({json.dumps(settings.get(name)) for settings in all_settings}) > 1
         }
-        for key, all_settings in seen.items()
+        for key, all_settings in by_agent.items()
     }
 
 
 def _variants(
-    runs: list[Run], told: Mapping[tuple[str, str], set[str]], notices: list[str]
+    runs: list[Run], differing: Mapping[tuple[str, str], set[str]], notices: list[str]
 ) -> list[Group]:
     """Runs of one name, split where anything but the seed differs."""
     split: dict[str, list[Run]] = defaultdict(list)
@@ -203,7 +203,7 @@ def _variants(
     own = {
         name: value
         for name, value in settings.items()
-        if (value != papers[name] if name in papers else name in told[family, agent])
+        if (value != papers[name] if name in papers else name in differing[family, agent])
     }
     unlike = {name: value for name, value in own.items() if name in papers}
     groups = []
@@ -221,7 +221,7 @@ def _variants(
                 conditions=_conditions(family, experiment),
                 label=one_line(experiment.get("label", ""), WORDS),
                 agent=agent,
-                variant=_all_said({**own, **other}),
+                variant=_settings_text({**own, **other}),
                 runs=tuple(sorted(split[key], key=lambda run: run.seed)),
             )
         )
@@ -229,8 +229,8 @@ def _variants(
             usual_ones = f"the usual {_runs(split[usual])}" if other else "the paper's"
             notices.append(
                 f"{groups[-1].task_title}: {_runs(split[key])} of {agent_name(agent)} with "
-                f"{_all_said({**unlike, **other})} kept apart from {usual_ones}: on the page and "
-                "in the tables, not in the paper's figures"
+                f"{_settings_text({**unlike, **other})} kept apart from {usual_ones}: on the page "
+                "and in the tables, not in the paper's figures"
             )
     return groups
 
@@ -247,11 +247,11 @@ def _runs(runs: Sequence[Run]) -> str:
     return f"{len(runs)} run{'s' * (len(runs) != 1)}"
 
 
-def _all_said(settings: Mapping[str, Any]) -> str:
-    return one_line(", ".join(_said(*item) for item in settings.items()), LONG)
+def _settings_text(settings: Mapping[str, Any]) -> str:
+    return one_line(", ".join(_setting_text(*item) for item in settings.items()), LONG)
 
 
-def _said(name: str, value: Any) -> str:
+def _setting_text(name: str, value: Any) -> str:
     name = one_line(name, WORDS)
     return name if value is True else f"{name}={_short(value)}"
 

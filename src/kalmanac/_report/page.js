@@ -11,10 +11,10 @@ const hidden = new Set();
 let shownCharts = AT_ONCE;
 
 function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
 }
 
 function options(select, values) {
@@ -26,10 +26,10 @@ function options(select, values) {
 const unique = (values) => [...new Set(values)];
 const families = unique(data.groups.map((group) => group.family));
 
-function chosenGroups(shown = (agent) => !hidden.has(agent)) {
+function chosenGroups(visible = (agent) => !hidden.has(agent)) {
   const family = byId("family").value, task = byId("task").value;
   return data.groups.filter((group) => (family === ALL || group.family === family)
-    && (task === ALL || group.task === task) && shown(group.agent));
+    && (task === ALL || group.task === task) && visible(group.agent));
 }
 
 function fillTasks() {
@@ -50,28 +50,28 @@ function fillMetrics() {
 // Names as Plotly shows them: it would read tags and templates in them.
 const plain = (name) => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll("%{", "%\u200b{");
 
-function rgba(colour, alpha) {
-  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+function rgba(color, alpha) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
 function traces(group, metric, withSeeds) {
-  const look = data.agents[group.agent], found = group.curves[metric];
-  const line = { color: look.colour, dash: DASHES[look.dash], width: 2 };
-  const made = [];
-  const mean = found.mean, error = found.error, x = found.x.slice(0, mean.length);
+  const style = data.agents[group.agent], curve = group.curves[metric];
+  const line = { color: style.color, dash: DASHES[style.dash], width: 2 };
+  const lines = [];
+  const mean = curve.mean, error = curve.error, x = curve.x.slice(0, mean.length);
   if (mean.length) {
     const upper = mean.map((value, i) => value + error[i]), lower = mean.map((value, i) => value - error[i]);
-    made.push({ x: [...x, ...x.slice().reverse()], y: [...upper, ...lower.reverse()], fill: "toself",
-      fillcolor: rgba(look.colour, 0.16), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false });
+    lines.push({ x: [...x, ...x.slice().reverse()], y: [...upper, ...lower.reverse()], fill: "toself",
+      fillcolor: rgba(style.color, 0.16), line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false });
     const mode = mean.length === 1 ? "markers" : "lines"; // one point is no line
-    made.push({ x, y: mean, mode, line, marker: { color: look.colour }, name: plain(group.agent), customdata: error,
-      hovertemplate: `${plain(group.agent)}: %{y:.4g} ± %{customdata:.2g} (${found.seeds.length} seeds)<extra></extra>` });
+    lines.push({ x, y: mean, mode, line, marker: { color: style.color }, name: plain(group.agent), customdata: error,
+      hovertemplate: `${plain(group.agent)}: %{y:.4g} ± %{customdata:.2g} (${curve.seeds.length} seeds)<extra></extra>` });
   }
-  if (withSeeds) found.seeds.forEach((values, i) => made.push({ x: found.x, y: values, mode: "lines",
+  if (withSeeds) curve.seeds.forEach((values, i) => lines.push({ x: curve.x, y: values, mode: "lines",
     line: { ...line, width: 0.8 }, opacity: 0.6, name: plain(group.agent),
     hovertemplate: `${plain(group.agent)}, seed ${group.seed_numbers[i]}: %{y:.4g}<extra></extra>` }));
-  return made;
+  return lines;
 }
 
 function drawCharts() {
@@ -106,15 +106,15 @@ function drawCharts() {
 const COLUMNS = [["run", "name"], ["task", "task"], ["agent", "agent"], ["seed", "seed"], ["status", "status"],
   ["steps", "step"], ["last return", "last"], ["best return", "best"], ["hours", "hours"], ["version", "version"], ["began", "began"]];
 let order = { column: "name", up: true };
-const said = (value) => value === null || value === undefined ? ""
+const cellText = (value) => value === null || value === undefined ? ""
   : typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : String(+value.toPrecision(4))) : String(value);
 const settings = (values) => Object.entries(values).map(([name, value]) =>
   element("div", {}, element("b", {}, `${name}: `), typeof value === "string" ? value || "“”" : JSON.stringify(value)));
 
 function chosenRuns(groups) {
   const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = groups.flatMap((group) => group.runs.map((i) => data.runs[i]));
-  return shown.filter((run) => {
+  const runs = groups.flatMap((group) => group.runs.map((i) => data.runs[i]));
+  return runs.filter((run) => {
     run.text ??= JSON.stringify(run).toLowerCase();
     return words.every((word) => run.text.includes(word));
   });
@@ -122,7 +122,7 @@ function chosenRuns(groups) {
 
 function compare(a, b) {
   const [x, y] = [a[order.column], b[order.column]];
-  const sign = typeof x === "number" && typeof y === "number" ? x - y : said(x).localeCompare(said(y));
+  const sign = typeof x === "number" && typeof y === "number" ? x - y : cellText(x).localeCompare(cellText(y));
   return order.up ? sign : -sign;
 }
 
@@ -132,7 +132,7 @@ function drawRuns() {
   byId("found").textContent = `${runs.length} of ${data.runs.length} runs` + (unseen ? `; ${unseen} more of hidden agents` : "");
   body.replaceChildren(...runs.map((run) => {
     const row = element("tr", { class: "run", tabindex: "0" }, ...COLUMNS.map(([, key]) =>
-      element("td", typeof run[key] === "number" ? { class: "number" } : {}, said(run[key]))));
+      element("td", typeof run[key] === "number" ? { class: "number" } : {}, cellText(run[key]))));
     row.run = run;
     return row;
   }));
@@ -159,7 +159,7 @@ function hideCrowds() {
   const sizes = new Map();
   for (const group of data.groups) sizes.set(group.task, (sizes.get(group.task) ?? 0) + 1);
   if (Math.max(...sizes.values()) <= CROWD) return;
-  for (const [agent, look] of Object.entries(data.agents)) if (look.variant) hidden.add(agent);
+  for (const [agent, style] of Object.entries(data.agents)) if (style.variant) hidden.add(agent);
 }
 
 function start() {
@@ -169,10 +169,10 @@ function start() {
   byId("family").addEventListener("change", () => { shownCharts = AT_ONCE; fillTasks(); drawAll(); });
   byId("task").addEventListener("change", () => { fillMetrics(); drawAll(); });
   for (const id of ["metric", "seeds", "logarithmic"]) byId(id).addEventListener("change", drawCharts);
-  for (const [agent, look] of Object.entries(data.agents)) {
+  for (const [agent, style] of Object.entries(data.agents)) {
     const button = element("button", { type: "button", "aria-pressed": String(!hidden.has(agent)) });
-    const dash = { "--": "5 3", "-.": "6 2 1 2", ":": "1.5 3" }[look.dash] ?? "none";
-    button.innerHTML = `<svg viewBox="0 0 22 8"><line x1="0" y1="4" x2="22" y2="4" stroke="${look.colour}" stroke-width="3" stroke-dasharray="${dash}"/></svg>`;
+    const dash = { "--": "5 3", "-.": "6 2 1 2", ":": "1.5 3" }[style.dash] ?? "none";
+    button.innerHTML = `<svg viewBox="0 0 22 8"><line x1="0" y1="4" x2="22" y2="4" stroke="${style.color}" stroke-width="3" stroke-dasharray="${dash}"/></svg>`;
     button.append(agent);
     button.dataset.agent = agent;
     button.addEventListener("click", (event) => {

@@ -22,7 +22,7 @@ from kalmanac._report.paper import Missing
 from kalmanac._report.published import MAMBA
 from kalmanac._report.runs import Run
 from kalmanac._report.scores import LENGTH, NORMALIZED, RETURN, WINS, curve, places
-from kalmanac._report.style import looks
+from kalmanac._report.style import line_styles
 from kalmanac._report.table import Table
 from kalmanac._version import __version__
 
@@ -34,7 +34,7 @@ DIGITS = 5  # of a number on the page
 MOST_EXACT = 2**53  # beyond it, and where it is not finite, a browser has no such number
 
 
-class Shown(NamedTuple):
+class SavedFigure(NamedTuple):
     """A figure's place in the paper's list (None: not the paper's), and its files."""
 
     number: int | None
@@ -45,7 +45,7 @@ class Shown(NamedTuple):
 
 def write_page(
     file: Path, title: str, groups: Sequence[Group], *, data: Mapping[str, Any],
-    figures: Sequence[Shown], missing: Sequence[Missing], tables: Sequence[Table],
+    figures: Sequence[SavedFigure], missing: Sequence[Missing], tables: Sequence[Table],
     notices: Sequence[str], pictures: Path,
 ) -> None:  # fmt: skip
     """Write `file` with `page_data`; the PNG files of `figures` lie in `pictures`, beside it."""
@@ -71,28 +71,28 @@ def write_page(
         "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "script": _resource("page.js"),
     }
-    html = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("page.html"))
+    html = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _resource("page.html"))
     file.write_text(html, encoding="utf-8")
 
 
 def page_data(groups: Sequence[Group]) -> dict[str, Any]:
     """What the page's script draws: agents, numbers to choose from, groups with curves, runs."""
-    drawn_as = {  # by the name in the legend: a variant has a look of its own, a label has not
+    style_keys = {  # by the name in the legend: a variant has a style of its own, a label has not
         group.agent_title: group.agent if group.main else f"{group.agent} {group.variant}"
         for group in sorted(groups, key=lambda g: (agent_order(g.agent), g.variant, g.label))
     }
-    found = looks(dict.fromkeys(drawn_as.values()))
+    styles = line_styles(dict.fromkeys(style_keys.values()))
     variants = {group.agent_title for group in groups if not group.main}
-    look = {
-        title: {**found[name]._asdict(), "variant": title in variants}
-        for title, name in drawn_as.items()
+    agents = {
+        title: {**styles[name]._asdict(), "variant": title in variants}
+        for title, name in style_keys.items()
     }
     rows: list[dict[str, Any]] = []
-    shown = []
+    group_rows = []
     for group in groups:
         first = len(rows)
         rows += [_run(run, group) for run in group.runs]
-        shown.append(
+        group_rows.append(
             {
                 "family": group.family,
                 "task": group.task_title,
@@ -102,8 +102,8 @@ def page_data(groups: Sequence[Group]) -> dict[str, Any]:
                 "runs": list(range(first, len(rows))),
             }
         )
-    metrics = dict.fromkeys(name for group in shown for name in group["curves"])
-    return {"agents": look, "metrics": list(metrics), "groups": shown, "runs": rows}
+    metrics = dict.fromkeys(name for group in group_rows for name in group["curves"])
+    return {"agents": agents, "metrics": list(metrics), "groups": group_rows, "runs": rows}
 
 
 def _curves(group: Group) -> dict[str, dict[str, Any]]:
@@ -114,15 +114,15 @@ def _curves(group: Group) -> dict[str, dict[str, Any]]:
         for run in group.runs
         if f"in/{RETURN}" in run.values
     )
-    found = {}
+    curves = {}
     for key in keys:
         place, _, name = key.partition("/")
         if name != NORMALIZED or not scale_is_one:
             where = PLACES.get(place, f", {one_line(place, WORDS)}")
-            found[NAMES[name] + where] = _curve(group, key)
+            curves[NAMES[name] + where] = _curve(group, key)
     if f"in/{RETURN}" in keys:
-        found[BEST_SO_FAR] = _curve(group, f"in/{RETURN}", best_so_far=True)
-    return found
+        curves[BEST_SO_FAR] = _curve(group, f"in/{RETURN}", best_so_far=True)
+    return curves
 
 
 def _curve(group: Group, key: str, *, best_so_far: bool = False) -> dict[str, Any]:
@@ -148,20 +148,20 @@ def _run(run: Run, group: Group) -> dict[str, Any]:
         "step": run.summary.get("step"),
         "last": float(known[-1]) if known.size else None,
         "best": float(known.max()) if known.size else None,
-        "hours": None if run.seconds is None else _said(round(run.seconds / 3600, 3)),
+        "hours": None if run.seconds is None else _page_value(round(run.seconds / 3600, 3)),
         "version": run.version,
-        "began": _said(run.provenance.get("began")),
-        "experiment": _said(run.experiment),
-        "provenance": _said(run.provenance),
+        "began": _page_value(run.provenance.get("began")),
+        "experiment": _page_value(run.experiment),
+        "provenance": _page_value(run.provenance),
     }
 
 
-def _said(value: Any) -> Any:
+def _page_value(value: Any) -> Any:
     """A value of a run's files as a page can hold it."""
     if isinstance(value, Mapping):
-        return {one_line(name, WORDS): _said(inside) for name, inside in value.items()}
+        return {one_line(name, WORDS): _page_value(inside) for name, inside in value.items()}
     if isinstance(value, list | tuple):
-        return [_said(inside) for inside in value]
+        return [_page_value(inside) for inside in value]
     exact = not isinstance(value, int | float) or abs(value) <= MOST_EXACT
     return value if exact and not isinstance(value, str) else one_line(value)
 
@@ -176,8 +176,8 @@ def _counts(groups: Sequence[Group], runs: Sequence[Run]) -> str:
     tasks = len({group.task_title for group in groups})
     agents = len({group.agent_title for group in groups})
     unfinished = sum(not run.finished for run in runs)
-    told = [(len(runs), "run"), (tasks, "task"), (agents, "agent")]
-    words = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in told]
+    totals = [(len(runs), "run"), (tasks, "task"), (agents, "agent")]
+    words = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in totals]
     return " · ".join([*words, *([f"{unfinished:,} not finished"] if unfinished else [])])
 
 
@@ -199,26 +199,26 @@ def _notices(notices: Sequence[str]) -> str:
     lines = [f"<li>{escape(text)}</li>" for text in notices]
     head = '<section id="notices" class="warning"><h2>What to know first</h2>'
     first, rest = "".join(lines[:NOTICES]), "".join(lines[NOTICES:])
-    told = f"{len(lines) - NOTICES} more"
-    more = f"<details><summary>{told}</summary><ul>{rest}</ul></details>" if rest else ""
+    summary = f"{len(lines) - NOTICES} more"
+    more = f"<details><summary>{summary}</summary><ul>{rest}</ul></details>" if rest else ""
     return f"{head}<ul>{first}</ul>{more}</section>"
 
 
-def _figures(figures: Sequence[Shown], pictures: Path) -> str:
-    made = []
-    for shown in figures:
-        data = base64.b64encode((pictures / f"{shown.name}.png").read_bytes()).decode()
-        number = f"{shown.number} · " if shown.number else ""
+def _figures(figures: Sequence[SavedFigure], pictures: Path) -> str:
+    blocks = []
+    for figure in figures:
+        data = base64.b64encode((pictures / f"{figure.name}.png").read_bytes()).decode()
+        number = f"{figure.number} · " if figure.number else ""
         links = "".join(
-            f'<a href="{pictures.name}/{escape(shown.name)}.{kind}">{kind.upper()}</a>'
+            f'<a href="{pictures.name}/{escape(figure.name)}.{kind}">{kind.upper()}</a>'
             for kind in ("png", "pdf")
         )
-        made.append(
-            f'<figure id="{escape(shown.name)}"><h3>{number}{escape(shown.title)}</h3>'
-            f'<img alt="{escape(shown.title)}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{escape(shown.caption)} {links}</figcaption></figure>"
+        blocks.append(
+            f'<figure id="{escape(figure.name)}"><h3>{number}{escape(figure.title)}</h3>'
+            f'<img alt="{escape(figure.title)}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{escape(figure.caption)} {links}</figcaption></figure>"
         )
-    return "".join(made) or '<p class="empty">The runs allow none of them.</p>'
+    return "".join(blocks) or '<p class="empty">The runs allow none of them.</p>'
 
 
 def _missing(missing: Sequence[Missing]) -> str:

@@ -5,11 +5,19 @@ from itertools import chain
 from typing import NamedTuple
 
 from kalmanac._report import best_arm, dmc, episodes, popgym
-from kalmanac._report.figure_parts import BAND, Drawing, lines, looks_of, seeds, settings_of, sheets
+from kalmanac._report.figure_parts import (
+    BAND,
+    CaptionedFigure,
+    agent_styles,
+    lines,
+    seeds,
+    settings_of,
+    sheets,
+)
 from kalmanac._report.figures import Panel, draw_curves
 from kalmanac._report.groups import OTHER, Group
 
-Draw = Callable[[Sequence[Group], list[str]], Iterator[Drawing]]
+Draw = Callable[[Sequence[Group], list[str]], Iterator[CaptionedFigure]]
 
 
 class Part(NamedTuple):
@@ -28,25 +36,25 @@ class Item(NamedTuple):
     parts: Sequence[Part]
 
 
-def of_groups(draw: Callable[[Sequence[Group]], Iterator[Drawing]]) -> Draw:
-    """A figure that needs nothing but the groups."""
+def of_groups(draw: Callable[[Sequence[Group]], Iterator[CaptionedFigure]]) -> Draw:
+    """Wrap a function that needs nothing but the groups."""
     return lambda groups, _: draw(groups)
 
 
-def other_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+def other_curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """Training curves in environments that are not the paper's."""
     for setting in settings_of([g for g in groups if g.family == OTHER and g.main]):
         tasks = list(dict.fromkeys(group.task for group in setting.groups))
-        shown = [
+        panels = [
             Panel(task, lines([g for g in setting.groups if g.task == task]), "return")
             for task in tasks
         ]
         title = setting.title("Other environments: returns over the training")
         caption = f"{BAND} {seeds(setting.groups)}."
-        for sheet in sheets(shown):
+        for sheet in sheets(panels):
             columns = min(3, max(2, len(sheet)))
-            figure = draw_curves(sheet, looks_of(setting.groups), columns=columns, title=title)
-            yield Drawing(setting.name("curves-other"), figure, caption)
+            figure = draw_curves(sheet, agent_styles(setting.groups), columns=columns, title=title)
+            yield CaptionedFigure(setting.name("curves-other"), figure, caption)
 
 
 PLAYED = "or kalmanac watch RUN --out RUN/evaluations"
@@ -139,13 +147,13 @@ class Missing(NamedTuple):
 
 def draw_part(
     which: int, groups: Sequence[Group], notices: list[str]
-) -> Iterator[tuple[int | None, str, Drawing | Missing]]:
-    """The drawings of one of PARTS with the item's number and title, or that it is missing."""
+) -> Iterator[tuple[int | None, str, CaptionedFigure | Missing]]:
+    """The figures of one of PARTS with the item's number and title, or that it is missing."""
     item, part = PARTS[which]
-    drawn = part.draw(groups, notices)
-    first = next(drawn, None)
+    figures = part.draw(groups, notices)
+    first = next(figures, None)
     if first is not None:
-        for one in chain([first], drawn):
+        for one in chain([first], figures):
             yield item.number, item.title, one
     elif item.number is not None:
         title = ", ".join(filter(None, [item.title, part.what]))

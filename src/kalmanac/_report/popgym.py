@@ -6,12 +6,12 @@ import numpy as np
 
 from kalmanac._report.figure_parts import (
     BAND,
-    Drawing,
+    CaptionedFigure,
     Setting,
+    agent_styles,
     draw_sum,
     line,
     lines,
-    looks_of,
     seeds,
     settings_of,
 )
@@ -20,7 +20,7 @@ from kalmanac._report.groups import POPGYM, POPGYM_TASKS, Group, agent_name
 from kalmanac._report.published import BEST, MAMBA, popgym_table
 from kalmanac._report.scores import aggregate, best, last, popgym_scale
 from kalmanac._report.statistics import mean_and_error
-from kalmanac._report.style import Look
+from kalmanac._report.style import LineStyle
 from kalmanac._report.table import Table, pair
 
 SEQUENCE_MODELS = ("vssm+kf", "vssm+kf-u", "vssm", "mamba", "gru", "transformer")
@@ -114,19 +114,19 @@ DASHES = (":", "-.", "--", "-")  # by the size of the latent state
 RIVAL = "best of POPGym's authors"
 
 
-def mine(groups: Sequence[Group]) -> list[Group]:
+def main_groups(groups: Sequence[Group]) -> list[Group]:
     """POPGym's groups under the agents' bare names."""
     return [group for group in groups if group.family == POPGYM and group.main]
 
 
-def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """Interquartile mean of MMER and performance profile (figure 9), in both normalisations."""
+def benchmark(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
+    """Interquartile mean of MMER and performance profile (figure 9), in both normalizations."""
     kinds = (
         (True, "", "Scores are shifted from [−1, 1] to [0, 1], then divided"),
         (False, "-plain", "Scores are divided as they are"),
     )
-    for setting in settings_of(mine(groups)):
-        for shifted, suffix, said in kinds:
+    for setting in settings_of(main_groups(groups)):
+        for shifted, suffix, division in kinds:
             scales = popgym_scale(shifted=shifted)
             if chosen := aggregate(setting.groups, scales):
                 how = "shifted, by" if shifted else "by"
@@ -135,104 +135,104 @@ def benchmark(groups: Sequence[Group]) -> Iterator[Drawing]:
                     chosen, scales, title=title, score="normalised MMER", mmer=True
                 )
                 caption += (
-                    f" {said} by the best published score; AutoencodeEasy's is negative, so that "
-                    "the plain quotient turns that task around."
+                    f" {division} by the best published score; AutoencodeEasy's is negative, so "
+                    "that the plain quotient turns that task around."
                 )
-                yield Drawing(setting.name(f"popgym-aggregate{suffix}"), figure, caption)
+                yield CaptionedFigure(setting.name(f"popgym-aggregate{suffix}"), figure, caption)
 
 
-def final_scores(groups: Sequence[Group]) -> Iterator[Drawing]:
+def final_scores(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """MMER of every task and agent, with the last return beside it."""
-    for setting in settings_of(mine(groups)):
-        shown = []
+    for setting in settings_of(main_groups(groups)):
+        panels = []
         for task in POPGYM_TASKS:
             here = [group for group in setting.groups if group.task == task]
-            look = looks_of(setting.groups)
+            styles = agent_styles(setting.groups)
             bars = {}
             for group in here:
                 name = agent_name(group.agent)
                 mean, error = mean_and_error(best(group))
                 ended, _ = mean_and_error(last(group))
-                bars[name] = Bar(mean, error, look[name].colour, ended)
+                bars[name] = Bar(mean, error, styles[name].color, ended)
             if bars:
                 rival = popgym_table().scores[task][BEST].mean
-                bars = {name: bars[name] for name in look if name in bars}
-                shown.append(BarPanel(task, bars, rival))
-        if shown:
+                bars = {name: bars[name] for name in styles if name in bars}
+                panels.append(BarPanel(task, bars, rival))
+        if panels:
             title = setting.title("POPGym: final MMER")
             figure = draw_bars(
-                shown, columns=min(4, len(shown)), title=title, x_label="MMER", limits=(-1, 1.05),
+                panels, columns=min(4, len(panels)), title=title, x_label="MMER", limits=(-1, 1.05),
                 reference_name=RIVAL, tick_name="mean of the last evaluations",
             )  # fmt: skip
             caption = (
                 f"Bars: MMER, mean and standard error over {seeds(setting.groups)}. Ticks: the "
                 "last evaluation, which shows what the maximum hides."
             )
-            yield Drawing(setting.name("popgym-final-mmer"), figure, caption)
+            yield CaptionedFigure(setting.name("popgym-final-mmer"), figure, caption)
 
 
-def curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """MMER and, in a figure of its own, the return over the training."""
     kinds = (("mmer", True, "MMER"), ("returns", False, "return"))
-    for setting in settings_of(mine(groups)):
+    for setting in settings_of(main_groups(groups)):
         tasks = [t for t in POPGYM_TASKS if any(g.task == t for g in setting.groups)]
-        for word, best_so_far, said in kinds:
-            shown = []
+        for word, best_so_far, y_label in kinds:
+            panels = []
             for task in tasks:
                 here = [group for group in setting.groups if group.task == task]
-                shown.append(Panel(task, lines(here, best_so_far=best_so_far), said))
-            title = setting.title(f"POPGym: {said} over the training")
-            columns = min(4, max(len(shown), 2))
-            figure = draw_curves(shown, looks_of(setting.groups), columns=columns, title=title)
+                panels.append(Panel(task, lines(here, best_so_far=best_so_far), y_label))
+            title = setting.title(f"POPGym: {y_label} over the training")
+            columns = min(4, max(len(panels), 2))
+            figure = draw_curves(panels, agent_styles(setting.groups), columns=columns, title=title)
             caption = f"{BAND} {seeds(setting.groups)}."
-            yield Drawing(setting.name(f"curves-popgym-{word}"), figure, caption)
+            yield CaptionedFigure(setting.name(f"curves-popgym-{word}"), figure, caption)
 
 
-def size_ablation(groups: Sequence[Group]) -> Iterator[Drawing]:
+def size_ablation(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """MMER against latent size N and layers L, shifted to [0, 1] (figure 10)."""
     for setting in settings_of(_sized(groups)):
-        shown = []
+        panels = []
         for task in _tasks(setting.groups):
             bars = {}
             for group in sorted((g for g in setting.groups if g.task == task), key=size):
                 mean, error = mean_and_error((best(group) + 1) / 2)
                 wide, deep = size(group)
-                colour = SHADES.get(deep, "#555555")
-                bars[f"N = {wide}, L = {deep}"] = Bar(mean, error, colour)
+                color = SHADES.get(deep, "#555555")
+                bars[f"N = {wide}, L = {deep}"] = Bar(mean, error, color)
             rival = (popgym_table().scores[task][BEST].mean + 1) / 2
-            shown.append(BarPanel(task, bars, rival))
+            panels.append(BarPanel(task, bars, rival))
         title = setting.title("vSSM+KF: latent size N and layers L")
         figure = draw_bars(
-            shown, columns=min(4, len(shown)), title=title, x_label="MMER, shifted to [0, 1]",
+            panels, columns=min(4, len(panels)), title=title, x_label="MMER, shifted to [0, 1]",
             limits=(0, 1.05), reference_name=RIVAL,
         )  # fmt: skip
         caption = (
             f"Mean and standard error over {seeds(setting.groups)}; with RMSNorm at the output."
         )
-        yield Drawing(setting.name("popgym-size-ablation"), figure, caption)
+        yield CaptionedFigure(setting.name("popgym-size-ablation"), figure, caption)
 
 
-def size_curves(groups: Sequence[Group]) -> Iterator[Drawing]:
+def size_curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     """MMER over the training for every N and L."""
     for setting in settings_of(_sized(groups)):
         wides = sorted({size(group)[0] for group in setting.groups})
-        look = {
-            f"N = {wide}, L = {deep}": Look(
+        styles = {
+            f"N = {wide}, L = {deep}": LineStyle(
                 SHADES.get(deep, "#555555"), DASHES[wides.index(wide) % len(DASHES)], ""
             )
             for wide, deep in sorted(set(map(size, setting.groups)))
         }
-        shown = []
+        panels = []
         for task in _tasks(setting.groups):
-            found = {}
+            size_lines = {}
             for group in sorted((g for g in setting.groups if g.task == task), key=size):
                 wide, deep = size(group)
-                found[f"N = {wide}, L = {deep}"] = line(group, best_so_far=True)
-            shown.append(Panel(task, found, "MMER"))
+                size_lines[f"N = {wide}, L = {deep}"] = line(group, best_so_far=True)
+            panels.append(Panel(task, size_lines, "MMER"))
         title = setting.title("vSSM+KF: MMER for every latent size N and layers L")
-        figure = draw_curves(shown, look, columns=min(4, max(len(shown), 2)), title=title)
+        figure = draw_curves(panels, styles, columns=min(4, max(len(panels), 2)), title=title)
         caption = f"{BAND} {seeds(setting.groups)}."
-        yield Drawing(setting.name("curves-popgym-size"), figure, caption)
+        yield CaptionedFigure(setting.name("curves-popgym-size"), figure, caption)
 
 
 def size(group: Group) -> tuple[int, int]:
@@ -243,7 +243,7 @@ def size(group: Group) -> tuple[int, int]:
 
 def _sized(groups: Sequence[Group]) -> list[Group]:
     """Of the Kalman agent, the runs with RMSNorm, where they come in more than one size."""
-    found = [
+    sized = [
         group
         for group in groups
         if group.family == POPGYM
@@ -252,7 +252,7 @@ def _sized(groups: Sequence[Group]) -> list[Group]:
         and set(group.encoder_settings) <= set(SIZES)
         and all(part.partition("=")[0] in ("", *SIZES) for part in group.variant.split(", "))
     ]
-    return found if len(set(map(size, found))) > 1 else []
+    return sized if len(set(map(size, sized))) > 1 else []
 
 
 def _tasks(groups: Sequence[Group]) -> list[str]:

@@ -29,8 +29,8 @@ from kalmanac._settings import as_it_was
 Floats = NDArray[np.float64]
 NEEDED = {"env": str, "env_settings": dict, "encoder": str, "encoder_settings": dict}
 COUNTS = {"seed": 0, "total_steps": 1, "eval_every": 1}  # whole numbers, of at least so much
-IF_SAID = {"label": str, "privileged": bool}
-SHOWN_AT_MOST = 5  # names of files that belong to no run, or of settings
+OPTIONAL = {"label": str, "privileged": bool}
+MOST_NAMES = 5  # names of files that belong to no run, or of settings
 MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
 LARGEST = 1e100  # evaluation; beyond it there is no arithmetic, nor a picture
 UNKNOWN = "unknown"
@@ -51,26 +51,26 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """Decides all randomness of the run."""
+        """The seed of all randomness of the run."""
         return self.experiment["seed"]
 
     @property
     def version(self) -> str:
-        """Of the package that trained it."""
+        """The version of the package that trained the run."""
         return one_line(self.provenance.get("kalmanac", UNKNOWN), 40)
 
     @property
     def status(self) -> str:
-        """As summary.json has it."""
+        """The run's status in summary.json."""
         return one_line(self.summary.get("status", UNKNOWN), 40)
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its planned end."""
+        """Whether the run came to its planned end."""
         return self.status == "finished"
 
 
-class Found(NamedTuple):
+class RunsAndNotices(NamedTuple):
     """All runs below a folder, and one line for everything that a reader should know of them."""
 
     runs: list[Run]
@@ -79,14 +79,14 @@ class Found(NamedTuple):
 
 @dataclass
 class _Walk:
-    """What turns up on the way through the folders."""
+    """What a walk through the folders collects."""
 
     runs: list[Run] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
 
 
-def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> Found:
+def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> RunsAndNotices:
     """Every run in `folder` and below. Nothing stops the reading; what is left out is named.
 
     Args:
@@ -109,7 +109,7 @@ def read_runs(folder: str | os.PathLike[str], leave_out: Path | None = None) -> 
         walk.notices.append(f"{_some(names)}: not part of a run, not read")
     runs = _once_each(walk.runs, walk.notices)
     walk.notices += _versions(runs)
-    return Found(_same_settings(runs, walk.notices), walk.notices)
+    return RunsAndNotices(_same_settings(runs, walk.notices), walk.notices)
 
 
 def _name(path: Path, root: Path) -> str:
@@ -117,7 +117,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _take(path: Path, name: str, walk: _Walk) -> None:
-    """One run, or one line that says why not."""
+    """Add one run to `walk`, or one line that says why not."""
     try:
         run, cut = _read(path, name)
     except Exception as error:  # whatever it is, it is this run's alone
@@ -150,24 +150,24 @@ def _read(path: Path, name: str) -> tuple[Run, bool]:
         raise ValueError(f"{METRICS}: got {len(places):,} places of evaluation, expected fewer")
     for key, values in run.values.items():
         if (far := values[np.abs(values) > LARGEST]).size:
-            told = one_line(key, 60)
-            raise ValueError(f"{METRICS}: got {told} {far[0]:g}, expected at most {LARGEST:g}")
+            shortened = one_line(key, 60)
+            raise ValueError(f"{METRICS}: got {shortened} {far[0]:g}, expected at most {LARGEST:g}")
     return run, cut
 
 
 def evaluations(rows: list[Row]) -> dict[str, Floats]:
     """ "PLACE/NAME" → values of all rows; NaN where a row lacks it, or had no finite number."""
     keys = dict.fromkeys(key for row in rows for key in row if key.startswith("eval/"))
-    found = {}
+    values = {}
     for key in keys:
         filled = ({"step": row["step"], key: row.get(key)} for row in rows)
-        found[key.removeprefix("eval/")] = np.asarray(series(filled, key)[1], np.float64)
-    return found
+        values[key.removeprefix("eval/")] = np.asarray(series(filled, key)[1], np.float64)
+    return values
 
 
 def _expect_experiment(data: Mapping[str, Any]) -> None:
-    said = {name: kind for name, kind in IF_SAID.items() if name in data}
-    for name, kind in {**NEEDED, **said}.items():
+    optional = {name: kind for name, kind in OPTIONAL.items() if name in data}
+    for name, kind in {**NEEDED, **optional}.items():
         if not isinstance(data.get(name), kind):
             raise ValueError(
                 f"{EXPERIMENT}: got {name} {one_line(repr(data.get(name)), 60)}, "
@@ -180,7 +180,7 @@ def _expect_experiment(data: Mapping[str, Any]) -> None:
 
 
 def _once_each(runs: list[Run], notices: list[str]) -> list[Run]:
-    """Of two runs of the same experiment, seed included, the one that came further."""
+    """Keep, of two runs of the same experiment and seed, the one that came further."""
     kept: dict[str, Run] = {}
     for run in runs:
         key = json.dumps(run.experiment, sort_keys=True)
@@ -196,8 +196,8 @@ def _versions(runs: list[Run]) -> list[str]:
     counts = Counter(run.version for run in runs)
     if len(counts) < 2:
         return []
-    told = one_line(", ".join(f"{version} ({n} runs)" for version, n in sorted(counts.items())))
-    return [f"runs of {len(counts)} versions of kalmanac stand side by side: {told}"]
+    versions = one_line(", ".join(f"{version} ({n} runs)" for version, n in sorted(counts.items())))
+    return [f"runs of {len(counts)} versions of kalmanac stand side by side: {versions}"]
 
 
 def _same_settings(runs: list[Run], notices: list[str]) -> list[Run]:
@@ -221,5 +221,5 @@ def _same_settings(runs: list[Run], notices: list[str]) -> list[Run]:
 
 def _some(names: Sequence[str]) -> str:
     """The first few, and how many more there are."""
-    more = f" and {len(names) - SHOWN_AT_MOST} more" if len(names) > SHOWN_AT_MOST else ""
-    return f"{', '.join(names[:SHOWN_AT_MOST])}{more}"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"

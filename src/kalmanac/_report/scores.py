@@ -1,4 +1,4 @@
-"""Groups of runs as numbers: last and best evaluations, curves, normalised scores."""
+"""Groups of runs as numbers: last and best evaluations, curves, normalized scores."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -34,12 +34,12 @@ class Curve(NamedTuple):
 
 
 def last(group: Group, key: str = f"in/{RETURN}") -> Floats:
-    """Of every run, its last evaluation."""
+    """The last evaluation of every run."""
     return np.asarray([_known(run, key)[-1] for run in group.runs if _known(run, key).size])
 
 
 def best(group: Group, key: str = f"in/{RETURN}") -> Floats:
-    """Of every run, its largest evaluation: MMER, where the key is the mean return."""
+    """The largest evaluation of every run: MMER, where the key is the mean return."""
     return np.asarray([_known(run, key).max() for run in group.runs if _known(run, key).size])
 
 
@@ -62,10 +62,10 @@ def curve(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False)
     return Curve(np.minimum(every * there, max(total, every)), values)
 
 
-def at_steps(found: Curve, steps: NDArray[np.int64]) -> Floats:
+def at_steps(whole: Curve, steps: NDArray[np.int64]) -> Floats:
     """What each run had last reached by each of `steps`, (runs, steps)."""
-    index = np.searchsorted(found.steps, steps, side="right") - 1
-    return found.values[:, np.maximum(index, 0)]
+    index = np.searchsorted(whole.steps, steps, side="right") - 1
+    return whole.values[:, np.maximum(index, 0)]
 
 
 def places(groups: Iterable[Group]) -> list[str]:
@@ -86,7 +86,7 @@ def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
     for group in groups:
         if group.agent == ORACLE and group.main:
             means.setdefault(group.task, []).extend(last(group))
-    scales = {task: float(np.mean(found)) for task, found in means.items() if found}
+    scales = {task: float(np.mean(returns)) for task, returns in means.items() if returns}
     return {task: _divide(scale) for task, scale in scales.items() if scale >= LEAST}
 
 
@@ -142,22 +142,22 @@ def aggregate(groups: Sequence[Group], scales: Mapping[str, Scale]) -> Aggregate
 def scaled(
     groups: Sequence[Group], scales: Mapping[str, Scale], of: Callable[[Group], Floats]
 ) -> list[Floats]:
-    """One array of normalised scores for each task."""
+    """One array of normalized scores for each task."""
     return [scales[group.task](of(group)) for group in groups]
 
 
 def scaled_curves(
     groups: Sequence[Group], scales: Mapping[str, Scale], *, best_so_far: bool = False
 ) -> tuple[NDArray[np.int64], list[Floats]]:
-    """Common steps, and for each task (runs, steps) of normalised scores, as far as all came."""
-    found = [curve(group, best_so_far=best_so_far).shared() for group in groups]
-    if not all(x.steps.size for x in found):
+    """Common steps, and for each task (runs, steps) of normalized scores, as far as all came."""
+    curves = [curve(group, best_so_far=best_so_far).shared() for group in groups]
+    if not all(x.steps.size for x in curves):
         return np.zeros(0, np.int64), []
-    end = min(int(x.steps[-1]) for x in found)
-    begin = max(int(x.steps[0]) for x in found)
-    steps = np.unique(np.concatenate([x.steps for x in found]))
+    end = min(int(x.steps[-1]) for x in curves)
+    begin = max(int(x.steps[0]) for x in curves)
+    steps = np.unique(np.concatenate([x.steps for x in curves]))
     steps = steps[(steps >= begin) & (steps <= end)]
-    pairs = zip(groups, found, strict=True)
+    pairs = zip(groups, curves, strict=True)
     return steps, [scales[group.task](at_steps(x, steps)) for group, x in pairs]
 
 

@@ -32,11 +32,11 @@ class Interval(NamedTuple):
 
 def mean_and_error(values: ArrayLike) -> tuple[float, float]:
     """Mean and standard error s / √n, with n − 1 in s; the error of one value is not known: NaN."""
-    found = np.asarray(values, np.float64)
-    if found.size == 0:
+    array = np.asarray(values, np.float64)
+    if array.size == 0:
         return float("nan"), float("nan")
-    error = found.std(ddof=1) / np.sqrt(found.size) if found.size > 1 else np.nan
-    return float(found.mean()), float(error)
+    error = array.std(ddof=1) / np.sqrt(array.size) if array.size > 1 else np.nan
+    return float(array.mean()), float(error)
 
 
 def interquartile_mean(scores: Scores) -> Floats:
@@ -57,31 +57,31 @@ def resamples(
     return [rng.integers(n, size=(draws, n)) for n in sizes]
 
 
-def iqm_interval(scores: Scores, drawn: Sequence[Indices]) -> Interval:
+def iqm_interval(scores: Scores, indices: Sequence[Indices]) -> Interval:
     """The interquartile mean with its percentile interval over the drawn resamples.
 
     A resample takes whole runs, so that all points of a curve come from the same runs.
     """
     pools = [np.asarray(x, np.float64).reshape(len(x), -1) for x in scores]
-    draws, total = len(drawn[0]), sum(map(len, pools))
+    draws, total = len(indices[0]), sum(map(len, pools))
     cut = int(0.25 * total)
     points = pools[0].shape[1]
-    found = np.empty((draws, points))
+    estimates = np.empty((draws, points))
     step = max(1, _CHUNK // (draws * total))
     for start in range(0, points, step):
         part = slice(start, start + step)
         pooled = np.concatenate(
-            [pool[index, part] for pool, index in zip(pools, drawn, strict=True)], axis=1
+            [pool[index, part] for pool, index in zip(pools, indices, strict=True)], axis=1
         )
         pooled.sort(axis=1)
-        found[:, part] = pooled[:, cut : total - cut].mean(axis=1)
+        estimates[:, part] = pooled[:, cut : total - cut].mean(axis=1)
     shape = np.shape(scores[0])[1:]
-    low, high = _bounds(found)
+    low, high = _bounds(estimates)
     return Interval(interquartile_mean(scores), low.reshape(shape), high.reshape(shape))
 
 
 def performance_profile(
-    scores: Scores, thresholds: ArrayLike, drawn: Sequence[Indices]
+    scores: Scores, thresholds: ArrayLike, indices: Sequence[Indices]
 ) -> Interval:
     """The share of all runs whose score is above each threshold (score distribution)."""
     above = [
@@ -90,25 +90,25 @@ def performance_profile(
     total = sum(map(len, above))
     counts = sum(
         np.einsum("drt->dt", mask[index], dtype=np.float64)
-        for mask, index in zip(above, drawn, strict=True)
+        for mask, index in zip(above, indices, strict=True)
     )
     low, high = _bounds(np.asarray(counts) / total)
     return Interval(np.concatenate(above).mean(axis=0), low, high)
 
 
 def improvement_probability(
-    ours: Scores, theirs: Scores, drawn: Sequence[Indices], their_drawn: Sequence[Indices]
+    ours: Scores, theirs: Scores, indices: Sequence[Indices], their_indices: Sequence[Indices]
 ) -> Interval:
     """P(a run of ours scores above one of theirs in the same task), the mean over tasks; ties ½.
 
     Both sides are resampled, each with its own draws.
     """
-    found, point = np.zeros(len(drawn[0])), 0.0
-    for x, y, mine, its in zip(ours, theirs, drawn, their_drawn, strict=True):
+    estimates, point = np.zeros(len(indices[0])), 0.0
+    for x, y, mine, its in zip(ours, theirs, indices, their_indices, strict=True):
         won = np.greater.outer(x, y) + 0.5 * np.equal.outer(x, y)  # (ours, theirs)
-        found += ((_shares(mine) @ won) * _shares(its)).sum(axis=1)
+        estimates += ((_shares(mine) @ won) * _shares(its)).sum(axis=1)
         point += float(won.mean())  # Mann and Whitney's U, divided by the number of pairs
-    low, high = _bounds(found / len(ours))
+    low, high = _bounds(estimates / len(ours))
     return Interval(np.asarray(point / len(ours)), low, high)
 
 
@@ -117,7 +117,7 @@ def _shares(index: Indices) -> Floats:
     return (index[:, :, None] == np.arange(index.shape[1])).mean(axis=1)
 
 
-def _bounds(found: Floats) -> tuple[Floats, Floats]:
+def _bounds(estimates: Floats) -> tuple[Floats, Floats]:
     tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(found, [tail, 100 - tail], axis=0)
+    low, high = np.percentile(estimates, [tail, 100 - tail], axis=0)
     return low, high

@@ -1,4 +1,4 @@
-"""How all figures look: colours, sizes, legends, and the two files that each one becomes."""
+"""The style of all figures: colors, sizes, legends, and the two files that each one becomes."""
 
 import textwrap
 import warnings
@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-# Told apart by all readers: Wong's and seaborn's colour-blind palettes.
-COLOURS = {
+# Every reader can tell them apart: Wong's and seaborn's color-blind palettes.
+COLORS = {
     "vssm": "#DE8F05",
     "vssm+kf": "#0173B2",
     "vssm+kf-u": "#56B4E9",
@@ -46,42 +46,42 @@ STYLE = {
 DOTS_PER_INCH = 110
 
 
-class Look(NamedTuple):
-    """How one agent is drawn, wherever it appears."""
+class LineStyle(NamedTuple):
+    """The color, dash and marker of one agent, the same in every figure."""
 
-    colour: str
+    color: str
     dash: str = "-"
     marker: str = "o"
 
 
-def looks(agents: Iterable[str]) -> dict[str, Look]:
-    """The paper's agents look the same in every report; others take spare colours in turn."""
-    found, spare = {}, 0
+def line_styles(agents: Iterable[str]) -> dict[str, LineStyle]:
+    """The paper's agents have the same style in every report; others take spare colors in turn."""
+    styles, spare = {}, 0
     for agent in agents:
-        if agent in COLOURS:
-            found[agent] = Look(COLOURS[agent], DASHED.get(agent, "-"), MARKERS[agent])
+        if agent in COLORS:
+            styles[agent] = LineStyle(COLORS[agent], DASHED.get(agent, "-"), MARKERS[agent])
         else:
-            found[agent] = Look(SPARE[spare % len(SPARE)], (":", "-")[spare < len(SPARE)])
+            styles[agent] = LineStyle(SPARE[spare % len(SPARE)], (":", "-")[spare < len(SPARE)])
             spare += 1
-    return found
+    return styles
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Figures made and saved inside look like ours."""
+    """Figures that are created and saved inside have our style."""
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from font")  # a box stands there
         yield
 
 
-def panels(
+def panel_grid(
     rows: int, columns: int, *, width: float = 2.7, height: float = 2.0, title: str = "",
     names: Sequence[str] = (), left: float = 0.7, right: float = 0.2,
     gap: tuple[float, float] = (0.5, 0.45),
 ) -> tuple[Figure, Any]:  # fmt: skip
     """A figure of equal panels, sizes in inches, with room for a legend of `names` below them.
 
-    Margins are reckoned, not searched for: a layout engine takes longer than all the drawing.
+    Margins are computed, not searched for: a layout engine takes longer than all the drawing.
     """
     wide = left + columns * width + (columns - 1) * gap[0] + right
     below = 0.5 + (0.1 + 0.2 * -(-len(names) // _legend_columns(names, wide)) if names else 0.0)
@@ -102,16 +102,16 @@ def panels(
     return figure, axes
 
 
-def legend_handles(entries: Mapping[str, Look]) -> list[Any]:
-    """What stands in a legend for each of the agents."""
+def legend_handles(entries: Mapping[str, LineStyle]) -> list[Any]:
+    """The legend's entry of each agent."""
     return [
-        Line2D([], [], color=look.colour, ls=look.dash, marker=look.marker, ms=4, label=name)
-        for name, look in entries.items()
+        Line2D([], [], color=style.color, ls=style.dash, marker=style.marker, ms=4, label=name)
+        for name, style in entries.items()
     ]
 
 
-def legend(figure: Figure, entries: Mapping[str, Look], extra: Sequence[Any] = ()) -> None:
-    """One legend for all panels, in the room that `panels` left for its names."""
+def legend(figure: Figure, entries: Mapping[str, LineStyle], extra: Sequence[Any] = ()) -> None:
+    """Draw one legend for all panels, in the room that `panel_grid` left for its names."""
     handles = [*legend_handles(entries), *extra]
     if handles:
         columns = _legend_columns([str(h.get_label()) for h in handles], figure.get_figwidth())
@@ -148,7 +148,7 @@ def outer_labels(axes: Any, used: int, x_label: str | None = None, *, same_x: bo
 
 
 def steps_axis(axis: Any, most: float) -> None:
-    """Environment steps in thousands or millions."""
+    """Label the x axis with environment steps in thousands or millions."""
     unit, name = (1e6, "million") if most >= 1e6 else (1e3, "thousand")
     axis.xaxis.set_major_formatter(lambda x, _: f"{x / unit:g}")
     axis.xaxis.set_major_locator(MaxNLocator(5))
@@ -157,24 +157,24 @@ def steps_axis(axis: Any, most: float) -> None:
 
 
 def logarithmic(axis: Any) -> None:
-    """A logarithmic y axis with plain numbers at 1, 2, 5, 10 and so on."""
+    """Make the y axis logarithmic, with plain numbers at 1, 2, 5, 10 and so on."""
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     axis.yaxis.set_minor_locator(NullLocator())
 
 
-def error_bars(axis: Any, x: Any, mean: Any, error: Any, look: Look, **options: Any) -> None:
-    """Points with their standard errors; none is drawn where it is not known."""
-    shown = np.nan_to_num(np.asarray(error, float))
+def error_bars(axis: Any, x: Any, mean: Any, error: Any, style: LineStyle, **options: Any) -> None:
+    """Draw points with their standard errors, where these are known."""
+    known = np.nan_to_num(np.asarray(error, float))
     axis.errorbar(
-        x, mean, yerr=shown, color=look.colour, marker=look.marker, ls=look.dash, ms=4.5,
+        x, mean, yerr=known, color=style.color, marker=style.marker, ls=style.dash, ms=4.5,
         capsize=2, lw=1.2, **options,
     )  # fmt: skip
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """NAME.png and NAME.pdf, without the date of the day in them."""
+    """Save NAME.png and NAME.pdf, without a date in them."""
     files = [folder / f"{name}.png", folder / f"{name}.pdf"]
     figure.savefig(files[0], dpi=DOTS_PER_INCH, metadata={"Software": None})
     figure.savefig(files[1], metadata={"CreationDate": None})

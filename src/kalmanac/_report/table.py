@@ -27,14 +27,14 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def csv(self) -> str:
-        """For programs: without the notes."""
+        """The table as CSV, without the notes."""
         text = io.StringIO()
         rows = [[_no_formula(cell) for cell in row] for row in (self.head, *self.rows)]
         csv.writer(text, lineterminator="\n").writerows(rows)
         return text.getvalue()
 
     def markdown(self) -> str:
-        """For readers of plain text."""
+        """The table as Markdown, with the notes."""
         body = [[_no_markup(text) for text in row] for row in (self.head, *self.rows)]
         wide = [max(map(len, column)) for column in zip(*body, strict=True)]
         lines = ["| " + " | ".join(map(str.ljust, row, wide)) + " |" for row in body]
@@ -43,7 +43,7 @@ class Table:
 
 
 def _no_formula(cell: str) -> str:
-    """As it is, unless a spreadsheet would reckon with it: then behind an apostrophe."""
+    """Put an apostrophe before a cell that a spreadsheet would take for a formula."""
     return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.match(cell) else cell
 
 

@@ -62,26 +62,24 @@ def novel_table(groups: Sequence[Group]) -> Table | None:
 
 def make_tables(groups: Sequence[Group]) -> list[Table]:
     """Every table that the runs allow; the paper's POPGym table is always among them."""
-    found = [score_table(groups)] if groups else []
+    tables = [score_table(groups)] if groups else []
     for name, title, chosen, scales, mmer in _sums(groups):
         if (together := aggregate(chosen, scales)) is None:
             continue
         scores = {
             agent: scaled(row, scales, best if mmer else last)
-            for agent, row in sorted(
-                together.agents.items(), key=lambda found: agent_order(found[0])
-            )
+            for agent, row in sorted(together.agents.items(), key=lambda item: agent_order(item[0]))
         }
         notes = (f"Over {', '.join(together.tasks)}.", *together.left_out)
-        found.append(sum_table(name, title, scores, notes))
+        tables.append(sum_table(name, title, scores, notes))
         if len(scores) > 1:
-            found.append(improvement_table(name, title, scores, notes))
+            tables.append(improvement_table(name, title, scores, notes))
     popgym = [group for group in groups if group.family == POPGYM and group.main]
     settings = settings_of(popgym) or [Setting("", (), [])]
     for setting in settings:
-        found += [popgym_matrix(setting), popgym_comparison(setting)]
+        tables += [popgym_matrix(setting), popgym_comparison(setting)]
     novel = novel_table(groups)
-    return found if novel is None else [*found, novel]
+    return tables if novel is None else [*tables, novel]
 
 
 def score_table(groups: Sequence[Group]) -> Table:
@@ -120,9 +118,9 @@ def sum_table(
 ) -> Table:
     """Interquartile mean with its interval, and the plain mean of all runs."""
     rows = []
-    for agent, found in scores.items():
-        point, low, high = iqm_interval(found, _drawn(found))
-        pooled = np.concatenate(found)
+    for agent, task_scores in scores.items():
+        point, low, high = iqm_interval(task_scores, _resample_indices(task_scores))
+        pooled = np.concatenate(task_scores)
         rows.append(
             (
                 agent_name(agent), f"{point:.3f}", f"[{low:.3f}, {high:.3f}]",
@@ -130,27 +128,30 @@ def sum_table(
             )
         )  # fmt: skip
     head = ("agent", "IQM", "95 % interval", "mean", "runs")
-    told = "Intervals: stratified bootstrap over seeds (rliable's protocol)."
-    return Table(name, f"{title}: interquartile means", head, rows, (*notes, told))
+    method = "Intervals: stratified bootstrap over seeds (rliable's protocol)."
+    return Table(name, f"{title}: interquartile means", head, rows, (*notes, method))
 
 
 def improvement_table(
     name: str, title: str, scores: dict[str, list[Floats]], notes: tuple[str, ...]
 ) -> Table:
     """P(row scores above column), with its interval."""
-    drawn = {agent: _drawn(found, i) for i, (agent, found) in enumerate(scores.items())}
+    indices = {
+        agent: _resample_indices(task_scores, i)
+        for i, (agent, task_scores) in enumerate(scores.items())
+    }
     cells: dict[tuple[str, str], str] = {}
     for mine, its in combinations(scores, 2):
         point, low, high = improvement_probability(
-            scores[mine], scores[its], drawn[mine], drawn[its]
+            scores[mine], scores[its], indices[mine], indices[its]
         )
         cells[mine, its] = f"{point:.2f} [{low:.2f}, {high:.2f}]"
         cells[its, mine] = f"{1 - point:.2f} [{1 - high:.2f}, {1 - low:.2f}]"
     rows = [(agent_name(a), *(cells.get((a, b), "–") for b in scores)) for a in scores]
     head = ("P(row > column)", *(agent_name(agent) for agent in scores))
-    told = "Probability that a run of the row scores above one of the column in the same task."
+    meaning = "Probability that a run of the row scores above one of the column in the same task."
     return Table(
-        f"{name}-improvement", f"{title}: probability of improvement", head, rows, (*notes, told)
+        f"{name}-improvement", f"{title}: probability of improvement", head, rows, (*notes, meaning)
     )
 
 
@@ -180,6 +181,6 @@ def _sums(groups: Sequence[Group]) -> Iterator[_Sum]:
             yield _Sum(name, title, setting.groups, scales, True)
 
 
-def _drawn(scores: list[Floats], number: int = 0) -> list[Indices]:
+def _resample_indices(scores: list[Floats], number: int = 0) -> list[Indices]:
     """Resamples of one agent's runs; agents with different numbers are drawn independently."""
     return resamples([len(x) for x in scores], np.random.default_rng([SEED, number]))
