@@ -34,7 +34,7 @@ class ActionCodec(ABC):
         """`n` actions of the agent, uniformly at random among those that `mask` (n, A) allows."""
 
     def mask(self, values: Any) -> NDArray[np.bool_]:
-        """Masks as an environment tells them, (n, …) with A numbers each, as bool (n, A)."""
+        """Masks as an environment gives them, (n, …) with A numbers each, as bool (n, A)."""
         if not self.discrete:
             raise ValueError("action_mask: got one, expected none for continuous actions")
         array = np.asarray(values)

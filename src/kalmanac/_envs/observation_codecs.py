@@ -26,7 +26,7 @@ SMALLEST_IMAGE = 8  # pixels a side: a smaller uint8 array is a table of numbers
 class Part(ABC):
     """One leaf of an observation space."""
 
-    scaled = False  # True: measured numbers, which a normaliser may shift and scale
+    scaled = False  # True: measured numbers, which a normalizer may shift and scale
 
     def __init__(self, path: Path, shape: tuple[int, ...], width: int) -> None:
         self.path, self.shape, self.width = path, shape, width
@@ -41,8 +41,8 @@ class Part(ABC):
         if not self.path:
             return self._checked(self._stacked(batch))
         if isinstance(batch, list) or (isinstance(batch, np.ndarray) and batch.dtype == object):
-            return self._checked(self._stacked([self._found(row) for row in batch]))
-        return self._checked(self._stacked(self._found(batch)))
+            return self._checked(self._stacked([self._select(row) for row in batch]))
+        return self._checked(self._stacked(self._select(batch)))
 
     @abstractmethod
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -50,7 +50,7 @@ class Part(ABC):
 
     def is_single(self, observation: Any) -> bool:
         """Whether this is one observation, and not a batch of them."""
-        shape = np.shape(self._found(observation))
+        shape = np.shape(self._select(observation))
         if shape == self.shape:
             return True
         if shape[1:] == self.shape and len(shape) == len(self.shape) + 1 and shape[0]:
@@ -59,13 +59,15 @@ class Part(ABC):
             f"{self.name}: got shape {shape}, expected {self.shape} or {('n', *self.shape)}"
         )
 
-    def _found(self, observation: Any) -> Any:
+    def _select(self, observation: Any) -> Any:
         for key in self.path:
             try:
                 observation = observation[key]
             except (KeyError, IndexError, TypeError):
-                came = type(observation).__name__
-                raise ValueError(f"{self.name}: got {came} without {key!r}, expected it") from None
+                received = type(observation).__name__
+                raise ValueError(
+                    f"{self.name}: got {received} without {key!r}, expected it"
+                ) from None
         return observation
 
     def _stacked(self, batch: Any) -> NDArray[Any]:
@@ -198,20 +200,20 @@ class ObservationCodec:
     """
 
     def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
-        found = parts(space)
+        leaves = parts(space)
         self._mask: Part | None = None
         if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
-            for part in found:
+            for part in leaves:
                 if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
                     self._mask = part
-        self._parts = [part for part in found if part is not self._mask]
+        self._parts = [part for part in leaves if part is not self._mask]
         self._features = [part for part in self._parts if not isinstance(part, Image)]
         self._images = [part for part in self._parts if isinstance(part, Image)]
         if not any(part.width for part in self._parts):
             raise ValueError(f"observation space: got {space}, expected at least one part to see")
         self.size = sum(part.width for part in self._features)  # O
         self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
-        # (O,) bool: numbers that a normaliser may scale; the others are codes
+        # (O,) bool: numbers that a normalizer may scale; the others are codes
         self.scaled = np.repeat(
             np.array([part.scaled for part in self._features], np.bool_),
             [part.width for part in self._features],
@@ -255,7 +257,7 @@ def observation_codec(space: Space, actions: ActionCodec | None = None) -> Obser
 
 
 def privileged_space(env: Environment) -> spaces.Box | None:
-    """The space of `info["privileged"]`, an environment's true state; None if it tells none.
+    """The space of `info["privileged"]`, an environment's true state; None if it reports none.
 
     An environment declares it as an attribute `privileged_space`; wrappers and copies in a
     `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.
