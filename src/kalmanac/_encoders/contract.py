@@ -24,10 +24,10 @@ class HistoryEncoder(nn.Module, ABC):
     The laws, tested for every row of `ENCODERS`:
 
     - `forward` over T steps equals T calls of `step`, and a sequence cut anywhere and resumed with
-      the state that came out equals the whole.
+      the returned state equals the whole.
     - `lengths` (B,): steps from `lengths[b]` on are padding. Nothing depends on what stands there,
       NaN included; z is zero there, and the final state is the one after the row's own length. A
-      row of length 0 keeps the state it came with.
+      row of length 0 keeps the state it started with.
     - `reset` (B, T) bool: True on the first step of an episode; the initial state is restored
       before that step.
     - `observed` (B, T) bool: False where the reading is missing. Only encoders with a Kalman update
@@ -157,8 +157,8 @@ def check_step(
         if flags is None:
             continue
         if not isinstance(flags, Tensor) or flags.dtype != torch.bool:
-            came = flags.dtype if isinstance(flags, Tensor) else type(flags).__name__
-            raise TypeError(f"{name}: got {came}, expected a (B,) bool tensor")
+            received = flags.dtype if isinstance(flags, Tensor) else type(flags).__name__
+            raise TypeError(f"{name}: got {received}, expected a (B,) bool tensor")
         if flags.shape != h_t.shape[:1]:
             raise ValueError(f"{name}: got shape {tuple(flags.shape)}, expected ({h_t.shape[0]},)")
     check_state(state, h_t.shape[0])

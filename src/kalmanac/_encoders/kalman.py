@@ -188,19 +188,19 @@ class KalmanLayer(HistoryEncoder):
         """z, the last belief, all posteriors and, with `details`, what led to them."""
         steps = read_steps(self, h, state, lengths, reset, observed)
         a, b = self.dynamics()
-        found = kalman_scan_packed(
+        scanned = kalman_scan_packed(
             a,
             self.in_projection(steps.h),
             self._raw_process_noise(),
             **self._conditions(steps, state, b),
             details=details,
         )
-        posterior, last = found[:2]
-        filtering = found[2] if len(found) == 3 else None
+        posterior, last = scanned[:2]
+        filtering = scanned[2] if len(scanned) == 3 else None
         return steps.zero_pads(self._read_out(posterior)), last, posterior, filtering
 
     def _conditions(self, steps: Steps, state: State | None, b: Tensor | None) -> dict[str, Any]:
-        """What a filter is told beside its parameters and signals."""
+        """Return the scan's arguments beside parameters and signals."""
         return {
             "layout": self.layout,
             "b": b,

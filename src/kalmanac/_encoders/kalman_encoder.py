@@ -166,19 +166,19 @@ class KalmanEncoder(HistoryEncoder):
         reset: Tensor | None = None, observed: Tensor | None = None,
     ) -> Beliefs:  # fmt: skip
         """Prior, posterior and gain of every layer and step, (B, L, T, N) each."""
-        z, found = h, []
+        z, per_layer = h, []
         for layer, own in zip(self.stack.parts(), self.stack.split(state), strict=True):
             kalman = cast(KalmanLayer | KalmanBlock, layer)
-            z, seen = kalman.forward_with_beliefs(z, own, lengths, reset, observed)
-            found.append(seen)
+            z, beliefs = kalman.forward_with_beliefs(z, own, lengths, reset, observed)
+            per_layer.append(beliefs)
 
         def stacked(kind: str, field: str) -> Tensor:
-            return torch.stack([getattr(getattr(x, kind), field) for x in found], 1)
+            return torch.stack([getattr(getattr(x, kind), field) for x in per_layer], 1)
 
         return Beliefs(
             prior=Belief(stacked("prior", "mean"), stacked("prior", "variance")),
             posterior=Belief(stacked("posterior", "mean"), stacked("posterior", "variance")),
-            gain=torch.stack([x.gain for x in found], 1),
+            gain=torch.stack([x.gain for x in per_layer], 1),
         )
 
 

@@ -94,11 +94,11 @@ class CausalConvolution(nn.Module):
             last = torch.arange(steps, steps + before, device=x.device).expand(x.shape[0], -1)
         else:
             last = lengths.long()[:, None] + torch.arange(before, device=x.device)
-        kept = inputs.gather(1, last[..., None].expand(-1, -1, x.shape[2]))
+        new_taps = inputs.gather(1, last[..., None].expand(-1, -1, x.shape[2]))
         if episode is not None:
             earlier = episode.gather(1, last) != episode[:, -1:]
-            kept = kept.masked_fill(earlier[..., None], 0)
-        return y, kept.to(taps.dtype)
+            new_taps = new_taps.masked_fill(earlier[..., None], 0)
+        return y, new_taps.to(taps.dtype)
 
     def step(self, x_t: Tensor, taps: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
         """x_t (B, D) → y_t (B, D) and the taps after it."""

@@ -71,11 +71,11 @@ def ten_percent_rule(
 
     `settings` maps an encoder's name to settings other than its defaults.
     """
-    given = {"transformer": {"feedforward": sizes.feedforward}} | dict(settings or {})
+    overrides = {"transformer": {"feedforward": sizes.feedforward}} | dict(settings or {})
 
     def encoder_count(name: str) -> int:
         return count_parameters(
-            make_encoder(name, **{"d_model": sizes.d_model} | dict(given.get(name, {})))
+            make_encoder(name, **{"d_model": sizes.d_model} | dict(overrides.get(name, {})))
         )
 
     base = agent_parameters(encoder_count(reference), sizes)

@@ -108,11 +108,11 @@ def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
         >>> z.shape
         torch.Size([4, 10, 8])
     """
-    known = encoder_settings(name)
+    allowed = encoder_settings(name)
     for setting in settings:
-        if setting not in known:
+        if setting not in allowed:
             raise TypeError(
-                f"{setting}: encoder {name!r} has no such setting, expected {', '.join(known)}"
+                f"{setting}: encoder {name!r} has no such setting, expected {', '.join(allowed)}"
             )
     return _row(name)(**settings)
 

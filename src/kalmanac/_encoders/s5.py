@@ -1,6 +1,6 @@
 """S5: a complex diagonal state-space block (Smith et al., 2023). Beyond the paper's legend.
 
-The continuous system x' = Λ x + B h, y = 2 Re(C x) + skip · h starts as the diagonalised normal
+The continuous system x' = Λ x + B h, y = 2 Re(C x) + skip · h starts as the diagonalized normal
 part of HiPPO-LegS; of each conjugate pair of eigenvalues one is kept, hence the factor 2.
 """
 

@@ -140,8 +140,8 @@ class TransformerEncoder(HistoryEncoder):
         new = torch.arange(n, device=h.device)
         episode = new.new_zeros(batch, n) if reset is None else reset.long().cumsum(1)
         old = 0 if state is None else self.window
-        held = new.new_zeros(batch) if state is None else state.filled
-        place = held[:, None] + new
+        filled = new.new_zeros(batch) if state is None else state.filled
+        place = filled[:, None] + new
         if reset is not None:
             since = _last_reset(reset)
             place = torch.where(since < 0, place, new - since)
@@ -151,7 +151,7 @@ class TransformerEncoder(HistoryEncoder):
             tokens = torch.cat([state.tokens.to(h.dtype), h], 1)
             place = torch.cat([slot.expand(batch, -1), place], 1)
             episode = torch.cat([episode.new_zeros(batch, old), episode], 1)
-            real = torch.cat([slot < held[:, None], real], 1)
+            real = torch.cat([slot < filled[:, None], real], 1)
         index = torch.arange(old + n, device=h.device)
         allowed = (index <= index[:, None]) & (episode[:, :, None] == episode[:, None])
         allowed = allowed & real[:, None] | (index == index[:, None])
@@ -165,14 +165,14 @@ class TransformerEncoder(HistoryEncoder):
     ) -> Window:
         """The windows after the n tokens of h (fewer where `lengths` says so); none rolls."""
         n = h.shape[1]
-        taken = torch.full_like(state.filled, n)
+        added = torch.full_like(state.filled, n)
         if lengths is not None:
-            taken = lengths.to(taken).clamp(max=n)
-        dropped = torch.zeros_like(taken)  # tokens before the last reset, old ones included
+            added = lengths.to(added).clamp(max=n)
+        dropped = torch.zeros_like(added)  # tokens before the last reset, old ones included
         if reset is not None and n:
             since = _last_reset(reset[:, :n])[:, -1]
             dropped = (state.filled + since).masked_fill(since < 0, 0)
-        count = state.filled + taken - dropped
+        count = state.filled + added - dropped
         slot = torch.arange(self.window, device=h.device)
         source = slot + dropped[:, None]  # counted over the old tokens, then the new ones
         is_new = source >= state.filled[:, None]
@@ -208,21 +208,21 @@ class Block(nn.Module):
 
         With `queries` (B, Q, E), only their outputs are computed, else those of all of x.
         """
-        asking = x if queries is None else queries
+        targets = x if queries is None else queries
         if queries is None:
             q, k, v = self.in_projection(x).chunk(3, -1)
         else:
             weight, bias, width = self.in_projection.weight, self.in_projection.bias, x.shape[2]
-            q = F.linear(asking, weight[:width], bias[:width])
+            q = F.linear(targets, weight[:width], bias[:width])
             k, v = F.linear(x, weight[width:], bias[width:]).chunk(2, -1)
         q, k, v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
         mask = None if allowed is None else allowed[:, None]
         if self.dropout.works:
-            seen = self._attend_to_some(q, k, v, mask)
+            attended = self._attend_to_some(q, k, v, mask)
         else:
-            seen = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-        seen = self.out_projection(seen.transpose(1, 2).flatten(2))
-        y = self.attention_norm(asking + self.dropout(seen))
+            attended = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+        attended = self.out_projection(attended.transpose(1, 2).flatten(2))
+        y = self.attention_norm(targets + self.dropout(attended))
         wide = self.dropout(F.relu(self.widen(y)))
         return self.feedforward_norm(y + self.dropout(self.narrow(wide)))
 

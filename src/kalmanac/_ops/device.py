@@ -38,19 +38,19 @@ def choose_device(device: str | torch.device) -> torch.device:
 
 def check_device(device: str) -> None:
     """ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
-    asked: torch.device | None = None
+    parsed: torch.device | None = None
     with suppress(RuntimeError):
-        asked = torch.device("cpu" if device == "auto" else device)
-    if asked is None or asked.type not in ("cpu", "cuda"):
+        parsed = torch.device("cpu" if device == "auto" else device)
+    if parsed is None or parsed.type not in ("cpu", "cuda"):
         raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")
-    if asked.type == "cuda" and (asked.index or 0) >= (usable := len(gpus())):
+    if parsed.type == "cuda" and (parsed.index or 0) >= (usable := len(gpus())):
         raise ValueError(
             f"device: got {device!r}, expected one that is there: {usable} usable GPUs here"
         )
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

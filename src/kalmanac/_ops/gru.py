@@ -48,15 +48,15 @@ def plain_gru(
     training: bool = True,
 ) -> Tensor:  # fmt: skip
     """PyTorch's form: it knows no pads."""
-    found = []
+    outputs = []
     for begin, end in pieces(reset, x.shape[1]):
         if reset is not None:
             start = start.masked_fill(reset[:, begin, None], 0)
         piece, before = x[:, begin:end].contiguous(), start[None].contiguous()
         y, last = torch.gru(piece, before, list(weights), True, 1, 0.0, training, False, True)
-        found.append(y)
+        outputs.append(y)
         start = last[0]
-    return torch.cat(found, 1) if found else x.new_zeros(*x.shape[:2], start.shape[1])
+    return torch.cat(outputs, 1) if outputs else x.new_zeros(*x.shape[:2], start.shape[1])
 
 
 def pieces(reset: Tensor | None, steps: int) -> Iterator[tuple[int, int]]:
@@ -114,7 +114,7 @@ class FusedGRU(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g_states: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of x, the start, and the four weights."""
         from kalmanac._ops.dense_kernels import gradients, product
         from kalmanac._ops.gru_kernels import Walked, walk_back
@@ -122,7 +122,7 @@ class FusedGRU(torch.autograd.Function):
         x, w_i, w_h, *walked = ctx.saved_tensors
         exact, hidden = ctx.exact, w_h.shape[1]
         slopes, g_start = walk_back(
-            given.contiguous(), Walked(*walked), w_h.contiguous(), ctx.steps, exact=exact
+            g_states.contiguous(), Walked(*walked), w_h.contiguous(), ctx.steps, exact=exact
         )
         rows = slopes.view(-1, 4 * hidden)  # n, r, z, q; weights have the order r, z, n or q
         into = None
@@ -130,9 +130,9 @@ class FusedGRU(torch.autograd.Function):
             into = product(rows[:, :-hidden], w_i.roll(hidden, 0), None, exact=exact).view(x.shape)
         if not any(ctx.needs_input_grad[4:]):
             return None, None, into, g_start, None, None, None, None
-        seen = x.reshape(1, -1, x.shape[-1]).contiguous()
-        ((found, biases),) = gradients([(seen, rows[None])], True, exact=exact)
-        of_inputs, of_biases = found[0].mT[:-hidden], biases[0, 0]
+        tokens = x.reshape(1, -1, x.shape[-1]).contiguous()
+        ((g_weights, biases),) = gradients([(tokens, rows[None])], True, exact=exact)
+        of_inputs, of_biases = g_weights[0].mT[:-hidden], biases[0, 0]
         return (
             None, None, into, g_start, of_inputs.roll(-hidden, 0),
             rows[:, hidden:].mT @ walked[2].view(-1, hidden),

@@ -102,10 +102,10 @@ def judge(scan: str, backend: str, device: torch.device, dtype: torch.dtype) -> 
     crash = None
     try:
         for problem, truths in _problems_and_truths(scan, dtype):
-            came = _run(problem, backend, device, dtype)
+            outcome = _run(problem, backend, device, dtype)
             for group, truth in truths.items():
                 for name in truth:
-                    error = relative_error(came[group][name], truth[name])
+                    error = relative_error(outcome[group][name], truth[name])
                     if not error <= errors[group].get(name, -1.0):  # true for a NaN as well
                         errors[group][name] = error
     except Exception as error:  # whatever a backend throws, the doctor reports it and goes on
@@ -116,7 +116,7 @@ def judge(scan: str, backend: str, device: torch.device, dtype: torch.dtype) -> 
 
 @cache
 def _problems_and_truths(scan: str, dtype: torch.dtype) -> list[tuple[Problem, Outcome]]:
-    """Problems with garbage in all values that must not count, and the truth found without it."""
+    """Problems with garbage in all values that must not count, and the truth without garbage."""
     make = _kalman_problem if scan == "kalman_scan" else _linear_problem
     pairs = [make(shape, dtype, varying) for shape, varying in CASES]
     where = (torch.device("cpu"), torch.float64)
@@ -196,8 +196,8 @@ def _masks(batch: int, steps: int, draw: torch.Generator) -> Named:
 
 def _call_kalman(x: Named, options: dict[str, Any]) -> Named:
     u, w, r = x["projection"].chunk(3, -1)
-    came = kalman_scan(x["a"], u, x["q"], w, r, b=x["b"], **_beliefs(x), **options)
-    return _named_beliefs(*came)
+    beliefs = kalman_scan(x["a"], u, x["q"], w, r, b=x["b"], **_beliefs(x), **options)
+    return _named_beliefs(*beliefs)
 
 
 def _call_kalman_raw(x: Named, options: dict[str, Any]) -> Named:
@@ -205,8 +205,10 @@ def _call_kalman_raw(x: Named, options: dict[str, Any]) -> Named:
 
 
 def _call_kalman_packed(x: Named, options: dict[str, Any]) -> Named:
-    came = kalman_scan_packed(x["a"], x["projection"], x["q"], b=x["b"], **_beliefs(x), **options)
-    return _named_beliefs(*came)
+    beliefs = kalman_scan_packed(
+        x["a"], x["projection"], x["q"], b=x["b"], **_beliefs(x), **options
+    )
+    return _named_beliefs(*beliefs)
 
 
 def _beliefs(x: Named) -> dict[str, Any]:
@@ -236,8 +238,8 @@ def _run(problem: Problem, backend: str, device: torch.device, dtype: torch.dtyp
     # rounded to bfloat16, so that every dtype sees the same weights
     weights = [torch.randn(y.shape, generator=draw).bfloat16() for y in outputs.values()]
     weights = [v.to(device, y.dtype) for v, y in zip(weights, outputs.values(), strict=True)]
-    found = torch.autograd.grad(list(outputs.values()), list(inputs.values()), weights)
-    gradients = dict(zip(inputs, found, strict=True))
+    grads = torch.autograd.grad(list(outputs.values()), list(inputs.values()), weights)
+    gradients = dict(zip(inputs, grads, strict=True))
     if "projection" in gradients:
         gradients |= zip("uwr", gradients.pop("projection").chunk(3, -1), strict=True)
     return {

@@ -43,18 +43,18 @@ class Returning:
     def __init__(self, x: Tensor) -> None:
         self._ready: torch.cuda.Event | None = None
         if x.is_cuda:
-            held = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
-            held.copy_(x, non_blocking=True)
+            pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+            pinned.copy_(x, non_blocking=True)
             self._ready = torch.cuda.Event()
             self._ready.record(torch.cuda.current_stream(x.device))
-            x = held
-        self._held = x
+            x = pinned
+        self._on_host = x
 
     def array(self) -> NDArray[Any]:
         """What has arrived."""
         if self._ready is not None:
             self._ready.synchronize()
-        return self._held.numpy()
+        return self._on_host.numpy()
 
 
 def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
@@ -68,7 +68,7 @@ def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
 
 
 def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of what `packed` has put side by side, as the tensors `like` that it was given."""
+    """Views of what `packed` has put side by side, in the shapes and dtypes of `like`."""
     starts, _ = _starts(like)
     return [
         flat[start : start + x.nbytes].view(x.dtype).view(x.shape)

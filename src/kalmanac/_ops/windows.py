@@ -60,14 +60,14 @@ def place_windows(
     `width` is context + burn_in + 1, the tokens of a row.
     """
     if fused(entries):
-        from kalmanac._ops.window_kernels import place_windows as placed
+        from kalmanac._ops.window_kernels import place_windows as place
 
-        found, token, step, valid = placed(
+        columns, token, step, valid = place(
             numbers, entries, episodes, rows=rows, nothing=nothing, context=context,
             burn_in=burn_in, width=width,
         )  # fmt: skip
-        *drawn, begins, tokens = found.unbind()
-        return Windows(*drawn), Places(token, step, valid, tokens, begins)
+        *fields, begins, tokens = columns.unbind()
+        return Windows(*fields), Places(token, step, valid, tokens, begins)
     slot, start, stop = cut_episodes(numbers, entries, episodes, context)
     windows = windows_of(entries, slot, start, stop, burn_in)
     return windows, one_a_row(windows, rows=rows, nothing=nothing, width=width)
@@ -135,7 +135,7 @@ def read_windows(
     action = read_rows(fields["action"], step)
     if codes is not None:
         action = read_rows(codes, action)
-    # The action before a token is the one after its left neighbour, and nothing follows the last
+    # The action before a token is the one after its left neighbor, and nothing follows the last
     # token of a window: the first token of the next one sees zero.
     return Read(
         observation=read_rows(fields["observation"], token),

@@ -47,8 +47,8 @@ def parameter(name: str, x: Tensor, shapes: tuple[tuple[int, ...], ...], like: T
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {type(x).__name__}, expected a tensor")
     if tuple(x.shape) not in shapes:
-        wanted = " or ".join(str(s) for s in shapes)
-        raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {wanted}")
+        expected = " or ".join(str(s) for s in shapes)
+        raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {expected}")
     allowed = (like.dtype, carry_dtype(like.dtype))
     if x.dtype not in allowed:
         raise TypeError(f"{name}: got dtype {x.dtype}, expected {_names(allowed)}")
@@ -125,8 +125,8 @@ def lengths_from_padding(mask: Tensor) -> Tensor:
         tensor([2, 1])
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        came = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"mask: got {came}, expected a (B, T) bool tensor, True = padded")
+        received = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask: got {received}, expected a (B, T) bool tensor, True = padded")
     if mask.dim() != 2:
         raise ValueError(f"mask: got shape {tuple(mask.shape)}, expected two axes (B, T)")
     holes = mask[:, :-1] & ~mask[:, 1:]

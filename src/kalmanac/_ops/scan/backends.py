@@ -126,9 +126,9 @@ def use_backend(name: str) -> Iterator[None]:
         _override.name = outer
 
 
-def choose(asked: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
+def choose(requested: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
     """The backend for a call. An explicit choice is obeyed or refused, never replaced."""
-    name = asked if asked is not None else _override.name
+    name = requested if requested is not None else _override.name
     if name is not None:
         backend = BACKENDS[_known(name)]
         reason = backend.why_not(device, dtype)

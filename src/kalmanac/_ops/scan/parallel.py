@@ -242,10 +242,10 @@ class _FilterScan(torch.autograd.Function):
         )  # fmt: skip
 
 
-def _reverse_recurrence(onward: Tensor, given: Tensor) -> Tensor:
-    """y_t = given_t + onward_{t+1} y_{t+1}, for all t at once."""
+def _reverse_recurrence(onward: Tensor, inputs: Tensor) -> Tensor:
+    """y_t = inputs_t + onward_{t+1} y_{t+1}, for all t at once."""
     decay = _earlier(onward)
-    leaves = [torch.flip(decay, (1,)), torch.flip(given, (1,))]
+    leaves = [torch.flip(decay, (1,)), torch.flip(inputs, (1,))]
     scanned = associative_scan(lambda i, j: list(combine_affine(Affine(*i), Affine(*j))), leaves)
     return torch.flip(scanned[1], (1,))
 

@@ -1,4 +1,4 @@
-"""The slow truth: one plain loop over time, readable against the paper, never optimised.
+"""The slow truth: one plain loop over time, readable against the paper, never optimized.
 
 Every other backend is tested against these two functions. They compute in float64 whatever the
 inputs are (where the device has it) and run anywhere; PyTorch differentiates them.

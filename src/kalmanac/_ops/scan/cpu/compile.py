@@ -59,9 +59,9 @@ def signals(number: Any, count: int) -> Any:
     return types.UniTuple(types.Array(number, 3, "A"), count)
 
 
-def optional(number: Any, given: Sequence[bool]) -> Any:
-    """The type of a tuple of numbers, None where none is given: each form has its own code."""
-    return types.Tuple([number if there else types.none for there in given])
+def optional(number: Any, present: Sequence[bool]) -> Any:
+    """The type of a tuple of numbers, None where one is absent: each form has its own code."""
+    return types.Tuple([number if there else types.none for there in present])
 
 
 def row_facts() -> Any:

@@ -59,8 +59,8 @@ class _Layer(torch.autograd.Function):
         channels = len(a)
         wide, into = F.pad(h, (0, 1), value=1.0), _with_bias(W, c)
         work = _Work(options, (a, b, q), (m_start, P_start), wide, into)
-        kept = rows if options.keep else work.longest
-        beliefs = fresh((2, kept, steps, channels), h.dtype)
+        stored = rows if options.keep else work.longest
+        beliefs = fresh((2, stored, steps, channels), h.dtype)
         ends = fresh((2, rows, 1, channels), h.dtype).numpy()
         scratch = fresh((2, work.longest, 1, channels), h.dtype).numpy()
         z = h.new_empty(rows, steps, len(V))
@@ -73,10 +73,10 @@ class _Layer(torch.autograd.Function):
                 kalman_kernels.forward, work.like[:count], inputs, work.floors, *rest, outputs,
                 flags=work.flags,
             )  # fmt: skip
-            found = z[piece].flatten(0, 1)
+            z_rows = z[piece].flatten(0, 1)
             for i, part in enumerate(V.split(channels, 1)):
                 features = beliefs[i, place].flatten(0, 1)
-                torch.addmm(found if i else d, features, part.mT, out=found)
+                torch.addmm(z_rows if i else d, features, part.mT, out=z_rows)
         if options.keep:
             ctx.save_for_backward(a, b, q, wide, into, V, m_start, P_start, beliefs)
             ctx.options = options
@@ -108,8 +108,8 @@ class _Layer(torch.autograd.Function):
             slopes, tokens = g_z[piece].flatten(0, 1), wide[piece].flatten(0, 1)
             for g, part in zip(g_beliefs, parts, strict=True):
                 torch.mm(slopes, part, out=g[:count].flatten(0, 1))
-            given = [*g_beliefs[:, :count].numpy(), *([none[piece]] * (2 - len(parts)))]
-            given = [x if x.shape[1] == steps else all_steps(x, like.shape) for x in given]
+            g_steps = [*g_beliefs[:, :count].numpy(), *([none[piece]] * (2 - len(parts)))]
+            g_steps = [x if x.shape[1] == steps else all_steps(x, like.shape) for x in g_steps]
             named = split([g_signals[:count].numpy()], options.layout)
             if "q" in named:
                 named["q"][:] = 0  # added to, like the sums
@@ -117,16 +117,16 @@ class _Layer(torch.autograd.Function):
             g_u = named.get("u", all_steps(np.empty_like(own[1]), like.shape))
             launch(
                 kalman_kernels.backward, like, inputs, work.floors, *rest,
-                tuple(beliefs[:, piece].numpy()), (*given, *(g[piece] for g in g_ends)),
+                tuple(beliefs[:, piece].numpy()), (*g_steps, *(g[piece] for g in g_ends)),
                 (own[0], own[1], g_u, g_q, named["w"], named["r"]), tuple(own[3:7]),
                 tuple(own[7:]), flags=work.flags,
             )  # fmt: skip
-            found = g_signals[:count].flatten(0, 1)
-            add_product(g_into, tokens, found)
+            g_rows = g_signals[:count].flatten(0, 1)
+            add_product(g_into, tokens, g_rows)
             for i, room in enumerate(g_V):
                 add_product(room, slopes, beliefs[i, piece].flatten(0, 1))
             if g_h is not None:
-                torch.mm(found, into[:-1].mT, out=g_h[piece].flatten(0, 1))
+                torch.mm(g_rows, into[:-1].mT, out=g_h[piece].flatten(0, 1))
         g_a, g_b, g_q = torch.from_numpy(sums[:3]).sum((1, 2))
         if q is not None and options.floors[1] is not None:
             g_q = g_q * q.sigmoid()
