@@ -54,7 +54,7 @@ class GRUEncoder(HistoryEncoder):
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> GRUState:
-        """Zeros."""
+        """Return zeros."""
         kind = carried(self.out_projection.weight)
         return GRUState(torch.zeros(batch, len(self.layers), self.d_state, **kind))
 
@@ -117,7 +117,7 @@ class LSTMEncoder(HistoryEncoder):
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> LSTMState:
-        """Zeros."""
+        """Return zeros."""
         kind = carried(self.out_projection.weight)
         zeros = torch.zeros(batch, len(self.layers), self.d_state, **kind)
         return LSTMState(zeros, torch.zeros_like(zeros))
@@ -158,14 +158,14 @@ class LSTMEncoder(HistoryEncoder):
 
 
 def _after_reset(state: State, reset: Tensor | None) -> tuple[Tensor, ...]:
-    """The parts of a state (B, L, N), which are zero in rows (B,) that are reset."""
+    """Return the parts of a state (B, L, N), which are zero in rows (B,) that are reset."""
     if reset is None:
         return state
     return tuple(x.masked_fill(reset[:, None, None], 0) for x in state)
 
 
 def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:
-    """The hidden states of all steps, (B, T, N)."""
+    """Return the hidden states of all steps, (B, T, N)."""
     weights = _weights(layer)
     x, hidden = x.to(weights[0].dtype), hidden.to(weights[0].dtype)
     return gru(
@@ -208,5 +208,5 @@ def _lstm(
 
 
 def _weights(layer: nn.RNNBase) -> list[Tensor]:
-    """Input weights, hidden weights, and the biases of both."""
+    """Return input weights, hidden weights, and the biases of both."""
     return list(layer.parameters())

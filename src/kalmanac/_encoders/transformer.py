@@ -64,7 +64,7 @@ class TransformerEncoder(HistoryEncoder):
         self.register_buffer("positions", sinusoids(window, d_model), persistent=False)
 
     def initial_state(self, batch: int) -> Window:
-        """An empty window."""
+        """Return an empty window."""
         kind = carried(self.positions)
         tokens = torch.zeros(batch, self.window, self.d_model, **kind)
         return Window(tokens, torch.zeros(batch, dtype=torch.int64, device=kind["device"]))
@@ -123,13 +123,13 @@ class TransformerEncoder(HistoryEncoder):
         return self.norm(z[:, 0]), Window(tokens, newest + 1)
 
     def _room(self, state: Window) -> int:
-        """How many steps every row can take before its window rolls; 0 where that is unreadable."""
+        """Count the steps of every row before its window rolls; 0 where that is unreadable."""
         if not readable(state.filled) or state.filled.numel() == 0:
             return 0
         return self.window - int(state.filled.max())
 
     def _pass(self, h: Tensor, state: Window | None, reset: Tensor | None) -> Tensor:
-        """z (B, n, E) of n new tokens behind those of `state`; no window rolls meanwhile."""
+        """Return z (B, n, E) of n new tokens behind those of `state`; no window rolls meanwhile."""
         batch, n, _ = h.shape
         if state is None and reset is None:
             x = h + self.positions[:n].to(h.dtype)
@@ -163,7 +163,7 @@ class TransformerEncoder(HistoryEncoder):
     def _advance(
         self, state: Window, h: Tensor, lengths: Tensor | None, reset: Tensor | None
     ) -> Window:
-        """The windows after the n tokens of h (fewer where `lengths` says so); none rolls."""
+        """Return the windows after n tokens of h (fewer where `lengths` says so); none rolls."""
         n = h.shape[1]
         added = torch.full_like(state.filled, n)
         if lengths is not None:
@@ -204,7 +204,7 @@ class Block(nn.Module):
         nn.init.zeros_(self.out_projection.bias)
 
     def forward(self, x: Tensor, allowed: Tensor | None, queries: Tensor | None = None) -> Tensor:
-        """x (B, S, E). `allowed` (B, Q, S) bool says who sees whom; None is plainly causal.
+        """x (B, S, E). `allowed` (B, Q, S) bool says who attends to whom; None is causal.
 
         With `queries` (B, Q, E), only their outputs are computed, else those of all of x.
         """
@@ -235,13 +235,13 @@ class Block(nn.Module):
 
 
 def _last_reset(reset: Tensor) -> Tensor:
-    """(B, T): the step of the last reset so far, or -1."""
+    """Return (B, T): the step of the last reset so far, or -1."""
     step = torch.arange(reset.shape[1], device=reset.device).expand_as(reset)
     return step.masked_fill(~reset, -1).cummax(1).values
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
-    """(W, E): sin and cos of position · 10000^(-2i / E) in turn (Vaswani et al., 2017)."""
+    """Return (W, E): sin and cos of position · 10000^(-2i / E) in turn (Vaswani et al., 2017)."""
     place = torch.arange(positions, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angle = place * torch.exp(-math.log(10000.0) / d_model * even)

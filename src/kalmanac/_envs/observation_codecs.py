@@ -24,7 +24,7 @@ SMALLEST_IMAGE = 8  # pixels a side: a smaller uint8 array is a table of numbers
 
 
 class Part(ABC):
-    """One leaf of an observation space."""
+    """A part is one leaf of an observation space."""
 
     scaled = False  # True: measured numbers, which a normalizer may shift and scale
 
@@ -33,7 +33,7 @@ class Part(ABC):
         self.name = "observation" + "".join(f"[{key!r}]" for key in path)
 
     def rows(self, batch: Any) -> NDArray[Any]:
-        """This leaf of a batch, (n, *shape).
+        """Return this leaf of a batch, (n, *shape).
 
         A batch is what a vector environment gives, or a list of observations; `final_obs` comes
         as an array of those.
@@ -46,10 +46,10 @@ class Part(ABC):
 
     @abstractmethod
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Rows (n, *shape) as (n, width): float32 features, or the uint8 pixels of an image."""
+        """Turn rows (n, *shape) into (n, width): float32 features, or uint8 pixels of an image."""
 
     def is_single(self, observation: Any) -> bool:
-        """Whether this is one observation, and not a batch of them."""
+        """Return whether this is one observation, and not a batch of them."""
         shape = np.shape(self._select(observation))
         if shape == self.shape:
             return True
@@ -146,7 +146,7 @@ class Image(Part):
         super().__init__(path, space.shape, int(np.prod(space.shape)))
 
     def encode(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
-        """The pixels (n, C · H · W), channel by channel."""
+        """Return the pixels (n, C · H · W), channel by channel."""
         if len(rows) and rows.dtype != np.uint8:
             raise ValueError(f"{self.name}: got {rows.dtype}, expected uint8")
         if self._last and len(rows):
@@ -155,7 +155,7 @@ class Image(Part):
 
 
 def is_image(space: Space) -> bool:
-    """A uint8 Box of 0 … 255 with sides of at least 8 pixels; the shortest axis is the channels'.
+    """Return whether `space` is a uint8 Box of 0 … 255 with sides of at least 8 pixels.
 
     With three axes the channels are the first or the last, whichever is shorter.
     """
@@ -171,7 +171,7 @@ def is_image(space: Space) -> bool:
 
 
 def parts(space: Space, path: Path = ()) -> list[Part]:
-    """The leaves of `space` in order; kinds that cannot be read are refused by name."""
+    """List the leaves of `space` in order; kinds that cannot be read are refused by name."""
     if isinstance(space, spaces.Box):
         return [Image(path, space) if is_image(space) else Numbers(path, space.shape, scaled=True)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -190,7 +190,7 @@ def parts(space: Space, path: Path = ()) -> list[Part]:
 
 
 class ObservationCodec:
-    """Turns a batch of observations into the vector and the images of an `Observation`.
+    """This codec turns a batch of observations into the vector and the images of an `Observation`.
 
     The features of all parts stand side by side in the order of the space: numbers as they are,
     one-hot codes for choices. Images stay uint8, apart from the features.
@@ -221,11 +221,11 @@ class ObservationCodec:
 
     @property
     def has_action_mask(self) -> bool:
-        """Whether an action mask comes inside the observation."""
+        """Return whether an action mask comes inside the observation."""
         return self._mask is not None
 
     def encode(self, batch: Any) -> Observation[NDArray[Any]]:
-        """The vector (n, O) and the images (n, P) of a batch.
+        """Return the vector (n, O) and the images (n, P) of a batch.
 
         The batch is what a vector environment gives, or a list of observations.
         """
@@ -237,11 +237,11 @@ class ObservationCodec:
         return Observation(vector, np.concatenate(images, axis=1) if images else None)
 
     def action_mask(self, batch: Any) -> NDArray[Any] | None:
-        """The masks inside the observations, (n, …); None if there are none."""
+        """Return the masks inside the observations, (n, …); None if there are none."""
         return None if self._mask is None else self._mask.rows(batch)
 
     def as_batch(self, observation: Any) -> tuple[Any, bool]:
-        """A batch, and whether a single observation was given instead."""
+        """Return a batch, and whether the argument was a single observation."""
         first = self._parts[0]
         if not first.path:
             observation = np.asarray(observation)
@@ -252,12 +252,12 @@ class ObservationCodec:
 
 
 def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
-    """The codec for observations of one environment's `space`."""
+    """Make the codec for observations of one environment's `space`."""
     return ObservationCodec(space, actions)
 
 
 def privileged_space(env: Environment) -> spaces.Box | None:
-    """The space of `info["privileged"]`, an environment's true state; None if it reports none.
+    """Return the space of `info["privileged"]`, an environment's true state; None: it has none.
 
     An environment declares it as an attribute `privileged_space`; wrappers and copies in a
     `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.

@@ -23,7 +23,7 @@ MOST = 512  # inputs or outputs: beyond it, libraries are faster
 def dense(
     x: Tensor, weight: Tensor, bias: Tensor | None, *, bias_as_weight: bool = False
 ) -> Tensor:
-    """x (…, n) times weight (m, n) plus bias (m,): (…, m)."""
+    """Compute x (…, n) times weight (m, n) plus bias (m,): (…, m)."""
     if bias is not None:
         if max(weight.shape) <= MOST and fused_products(x, weight):
             if differentiates(x, weight, bias):
@@ -47,7 +47,7 @@ class JoinedDense(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Gradients of x, if needed, the weight and the bias."""
+        """Return the gradients of x, if needed, the weight and the bias."""
         wide, weight = ctx.saved_tensors
         into = g_y @ weight if ctx.needs_input_grad[0] else None
         rows, slopes = wide.flatten(0, -2), g_y.flatten(0, -2)
@@ -58,7 +58,7 @@ class JoinedDense(torch.autograd.Function):
 
 
 def fused_dense(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool = False) -> Tensor:
-    """The GPU's form. `exact`: factors are not rounded."""
+    """Compute the GPU's form. `exact`: factors are not rounded."""
     from kalmanac._ops.dense_kernels import product
 
     rows = x.reshape(-1, x.shape[-1])
@@ -78,7 +78,7 @@ class FusedDense(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the rows, if needed, the weight and the bias."""
+        """Return the gradients of the rows, if needed, the weight and the bias."""
         from kalmanac._ops.dense_kernels import gradients, product
 
         x, weight = ctx.saved_tensors
@@ -105,7 +105,7 @@ def room_for(x: Tensor, y: Tensor) -> Tensor:
 
 
 def add_product(room: Tensor, x: Tensor, y: Tensor) -> None:
-    """xᵀ y is added to the sum of `room`, a part of the rows to each of its matrices."""
+    """Add xᵀ y to the sum of `room`, a part of the rows to each of its matrices."""
     parts = len(room)
     each = len(x) // parts
     even = each * parts

@@ -21,7 +21,7 @@ def gru(
     x: Tensor, start: Tensor, weights: Sequence[Tensor], *, lengths: Tensor | None = None,
     reset: Tensor | None = None, training: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The hidden states (B, T, N) of x (B, T, E) from `start` (B, N) on.
+    """Compute the hidden states (B, T, N) of x (B, T, E) from `start` (B, N) on.
 
     Args:
         weights: nn.GRU's: of inputs (3 N, E), of states (3 N, N), and both biases.
@@ -35,7 +35,7 @@ def gru(
 
 
 def takes_lengths(x: Tensor, weights: Sequence[Tensor]) -> bool:
-    """`gru` stops at the last step that it must, and so is worth telling about pads."""
+    """Return whether `gru` stops at the last step that it must, and so gains from lengths."""
     if not fused_products(x, weights[0]) or len(weights) != 4 or x.numel() == 0:
         return False
     from kalmanac._ops.gru_kernels import fits
@@ -47,7 +47,7 @@ def plain_gru(
     x: Tensor, start: Tensor, weights: Sequence[Tensor], *, reset: Tensor | None = None,
     training: bool = True,
 ) -> Tensor:  # fmt: skip
-    """PyTorch's form: it knows no pads."""
+    """Run PyTorch's form: it knows no pads."""
     outputs = []
     for begin, end in pieces(reset, x.shape[1]):
         if reset is not None:
@@ -60,7 +60,7 @@ def plain_gru(
 
 
 def pieces(reset: Tensor | None, steps: int) -> Iterator[tuple[int, int]]:
-    """Ranges of steps that begin wherever any row resets.
+    """Return the ranges of steps that begin wherever any row resets.
 
     Where the flags cannot be read (while a graph is traced or captured), every step is a piece.
     """
@@ -77,7 +77,7 @@ def fused_gru(
     x: Tensor, start: Tensor, weights: Sequence[Tensor], *, lengths: Tensor | None = None,
     reset: Tensor | None = None, exact: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The GPU's form: the walk ends behind the last step that it must.
+    """Run the GPU's form: the walk ends behind the last step that it must.
 
     `exact`: products do not round their factors; that of the recurrent weights' gradient is
     PyTorch's and does as its switch says.
@@ -115,7 +115,7 @@ class FusedGRU(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_states: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x, the start, and the four weights."""
+        """Return the gradients of x, the start, and the four weights."""
         from kalmanac._ops.dense_kernels import gradients, product
         from kalmanac._ops.gru_kernels import Walked, walk_back
 

@@ -18,7 +18,7 @@ from kalmanac._ops.dispatch import fused
 def zero_order_hold(
     log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """a (N,) and b (N,) of log |Ã| (N,), B̃ (N,) and Δ̃ (); b is None without a gain.
+    """Compute a (N,) and b (N,) of log |Ã| (N,), B̃ (N,) and Δ̃ (); b is None without a gain.
 
     On CUDA this is one kernel in each direction, else some twenty launches for a hundred numbers.
     """
@@ -31,7 +31,7 @@ def zero_order_hold(
 def plain_hold(
     log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """`zero_order_hold` as it is written."""
+    """Compute `zero_order_hold` as it is written."""
     rate = -log_rate.exp()
     exponent = F.softplus(raw_step) * rate
     a = exponent.exp()
@@ -40,7 +40,7 @@ def plain_hold(
 
 @custom_op("kalmanac::hold", mutates_args=())
 def fused_hold(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
-    """[a, b], or [a], by the GPU backend's kernel."""
+    """Compute [a, b], or [a], by the GPU backend's kernel."""
     from kalmanac._ops.hold_kernels import hold_forward
 
     return hold_forward(log_rate, gain, raw_step)

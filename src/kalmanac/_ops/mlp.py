@@ -26,7 +26,7 @@ def mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
     precision: Precision = "tf32",
 ) -> Tensor:  # fmt: skip
-    """K perceptrons on rows that come in parts (…, n') side by side: (K, …, m).
+    """Run K perceptrons on rows that come in parts (…, n') side by side: (K, …, m).
 
     Args:
         weights: of each layer, (K, n, m).
@@ -41,7 +41,7 @@ def mlp(
 
 
 def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
-    """`fused_mlp` can take these layers, and their products may round."""
+    """Return whether `fused_mlp` can take these layers, and their products may round."""
     if not fused_products(parts[0], weights[0]):
         return False
     from kalmanac._ops.mlp_kernels import fit
@@ -50,7 +50,7 @@ def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
 
 
 def cpu_mlp(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """Products of as many rows at once as stay in a core's cache."""
+    """Compute products of as many rows at once as stay in a core's cache."""
     tensors = (*parts, *weights, *biases)
     if differentiates(*tensors):
         return CpuMLP.apply(len(parts), *tensors)
@@ -69,7 +69,7 @@ class _Forward(NamedTuple):
 def _forward(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], keep: bool
 ) -> _Forward:
-    """All layers, one piece of the rows after the other."""
+    """Run all layers, one piece of the rows after the other."""
     rows = [part.flatten(0, -2) for part in parts]
     x = torch.cat([*rows, rows[0].new_ones(len(rows[0]), 1)], 1)
     first, count = _first_layer(weights[0], biases[0]), len(weights[0])
@@ -116,7 +116,7 @@ class CpuMLP(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parts that need one, the weights and the biases."""
+        """Return the gradients of the parts that need one, the weights and the biases."""
         shapes, depth = ctx.shapes, ctx.depth
         needs = ctx.needs_input_grad[1:]
         part_needs, learns = needs[: len(shapes)], any(needs[len(shapes) :])
@@ -169,17 +169,17 @@ class CpuMLP(torch.autograd.Function):
 
 
 def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:
-    """(n + 1, K m): the perceptrons side by side, with the bias as the weight of a one."""
+    """Return (n + 1, K m): the perceptrons side by side, with the bias as the weight of a one."""
     return torch.cat([weight, bias], 1).transpose(0, 1).flatten(1)
 
 
 def _first_hidden(x: Tensor, first: Tensor, room: Tensor, count: int) -> Tensor:
-    """relu(x W), (K, rows, m), in memory that is there."""
+    """Compute relu(x W), (K, rows, m), in memory that is there."""
     return _per_network(torch.mm(x, first, out=room[: len(x)]).relu_(), count)
 
 
 def _through_relu(slope: Tensor, weight: Tensor, hidden: Tensor, room: Tensor | None) -> Tensor:
-    """The gradient before a ReLU that gave `hidden`, from the next layer's `slope`: slope Wᵀ."""
+    """Return the gradient before a ReLU that gave `hidden`, from the next `slope`: slope Wᵀ."""
     before = torch.empty_like(hidden) if room is None else room
     for k, own in enumerate(weight):
         torch.mm(slope[k], own, out=before[k])
@@ -187,12 +187,12 @@ def _through_relu(slope: Tensor, weight: Tensor, hidden: Tensor, room: Tensor | 
 
 
 def _per_network(wide: Tensor, count: int) -> Tensor:
-    """(rows, K m) as (K, rows, m)."""
+    """View (rows, K m) as (K, rows, m)."""
     return wide.unflatten(1, (count, -1)).transpose(0, 1)
 
 
 def _pieces(rows: int, width: int) -> list[slice]:
-    """The rows taken at once: `CPU_NUMBERS` for each thread, `width` a row, with no small rest."""
+    """Cut the rows: `CPU_NUMBERS` at once for each thread, `width` a row, with no small rest."""
     pieces = round(rows * width / (CPU_NUMBERS * torch.get_num_threads()))
     size = max(-(-rows // max(pieces, 1)), 1)
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)] or [slice(0, 0)]
@@ -201,7 +201,7 @@ def _pieces(rows: int, width: int) -> list[slice]:
 def wide_mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """Few, wide operations of PyTorch, as a GPU likes them.
+    """Run few, wide operations of PyTorch, as a GPU likes them.
 
     A graph of small kernels takes its time by their number. Bias and ReLU are part of the products;
     all rows go at once; every gradient comes out in the layout of its parameter.
@@ -216,7 +216,7 @@ def wide_mlp(
 def _wide_forward(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The output (K, rows, m), the input (rows, n), and the hidden layers (K, rows, m)."""
+    """Return the output (K, rows, m), the input (rows, n), and the hidden layers (K, rows, m)."""
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
     x = torch.cat(rows, 1) if len(rows) > 1 else rows[0]
     y, hidden = x.expand(len(weights[0]), *x.shape), []
@@ -228,7 +228,7 @@ def _wide_forward(
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-    """x (K, rows, n) times weight (K, n, m) plus bias (K, 1, m): (K, rows, m)."""
+    """Compute x (K, rows, n) times weight (K, n, m) plus bias (K, 1, m): (K, rows, m)."""
     y = x.new_empty(*x.shape[:2], weight.shape[2])
     for k in range(len(weight)):
         if relu:
@@ -254,7 +254,7 @@ class WideMLP(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parts that need one, the weights and the biases."""
+        """Return the gradients of the parts that need one, the weights and the biases."""
         shapes, depth = ctx.shapes, ctx.depth
         x, *saved = ctx.saved_tensors
         hidden, weights = saved[: depth - 1], saved[depth - 1 :]
@@ -281,7 +281,7 @@ class WideMLP(torch.autograd.Function):
 
 
 def summed_product(x: Tensor, y: Tensor) -> Tensor:
-    """xᵀ y for x (K, rows, n) and y (K, rows, m): (K, n, m).
+    """Compute xᵀ y for x (K, rows, n) and y (K, rows, m): (K, n, m).
 
     A sum over many rows with a small result would keep few of a GPU's processors busy: the rows
     are cut into parts that are summed side by side.
@@ -298,7 +298,7 @@ def fused_mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
     precision: Precision = "tf32",
 ) -> Tensor:  # fmt: skip
-    """All layers in a kernel of ours.
+    """Run all layers in a kernel of ours.
 
     `precision`: of the products' factors; "ieee" takes several times as long.
     """
@@ -313,7 +313,7 @@ def _through(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
     precision: Precision,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """The output (K, rows, m), and what the backward wants to have kept of hidden layers."""
+    """Return the output (K, rows, m), and what the backward needs of hidden layers."""
     from kalmanac._ops.mlp_kernels import forward, shallow_forward
 
     if len(weights) == 2:
@@ -322,7 +322,7 @@ def _through(
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """(rows, n), side by side."""
+    """Join the parts as (rows, n), side by side."""
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
     return torch.cat(rows, 1) if len(rows) > 1 else rows[0].contiguous()
 
@@ -344,7 +344,7 @@ class FusedMLP(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parts that need one, the weights and the biases."""
+        """Return the gradients of the parts that need one, the weights and the biases."""
         from kalmanac._ops.mlp_kernels import backward, shallow_backward
 
         shapes, depth, precision = ctx.shapes, ctx.depth, ctx.precision
@@ -381,7 +381,7 @@ def _layer_gradients(
     weights: Sequence[Tensor],
     precision: Precision,
 ) -> list[Tensor]:
-    """Gradients of weights and biases, in the memory layout of the weights."""
+    """Return the gradients of weights and biases, in the memory layout of the weights."""
     from kalmanac._ops.dense_kernels import gradients
 
     pairs = list(zip([x[None], *hidden], slopes, strict=True))

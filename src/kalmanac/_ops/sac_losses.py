@@ -20,7 +20,7 @@ MOST_ACTIONS = 64  # of the kernel: a row of actions has to fit into a program's
 
 
 class Objective(NamedTuple):
-    """What a discrete actor climbs: the soft value, the cross-entropy times a weight, or both."""
+    """A discrete actor climbs the soft value, the cross-entropy times a weight, or both."""
 
     value: bool
     cross_entropy: float
@@ -35,7 +35,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 class Rules(NamedTuple):
-    """What decides the losses beside the numbers."""
+    """The rules decide the losses beside the numbers."""
 
     gamma: float
     objective: Objective
@@ -43,7 +43,7 @@ class Rules(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What autograd begins at, and what there is to tell.
+    """The losses are where autograd begins, and numbers to report.
 
     `slopes` are the losses' gradients at `roots`; None where the roots are the losses themselves.
     """
@@ -62,11 +62,11 @@ class Counted(NamedTuple):
 
     @staticmethod
     def of(valid: Tensor) -> "Counted":
-        """Those where `valid` (B, T)."""
+        """Count the steps where `valid` (B, T)."""
         return Counted(~valid, valid.sum().clamp(min=1))
 
     def mean(self, x: Tensor) -> Tensor:
-        """The means of x (…, B, T), (…); 0 if no step counts."""
+        """Return the means of x (…, B, T), (…); 0 if no step counts."""
         return x.masked_fill(self.left_out, 0).sum((-2, -1)) / self.number
 
 
@@ -85,7 +85,7 @@ def critic_loss(q: Tensor, target: Tensor, steps: Counted) -> Tensor:
 
 
 def actor_loss(value: Tensor, steps: Counted) -> Tensor:
-    """Minus the mean soft value."""
+    """Return minus the mean soft value."""
     return -steps.mean(value)
 
 
@@ -127,7 +127,7 @@ class Shares(NamedTuple):
 
     @staticmethod
     def of(logits: Tensor) -> "Shares":
-        """Those of logits (…, A)."""
+        """Return those of logits (…, A)."""
         # actions first: a CPU is ten times as fast along the steps as along a few actions
         log_p = F.log_softmax(logits.movedim(-1, 0), 0)
         p = log_p.exp()
@@ -147,7 +147,7 @@ def discrete_losses(
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *,
     entropy_goal: float | Tensor, allowed: Tensor | None = None,
 ) -> Losses:  # fmt: skip
-    """The losses of actor, critic and temperature, which is learned if it wants a gradient.
+    """Compute the losses of actor, critic and temperature, which is learned if it wants a gradient.
 
     Args:
         logits: (B, T + 1, A), already lowest where an action is forbidden.
@@ -217,7 +217,7 @@ def continuous_losses(
     reward: Tensor, terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *,
     entropy_goal: float,
 ) -> Losses:  # fmt: skip
-    """The losses for one action that a policy drew at each step (B, T), and one at the next.
+    """Compute the losses for one policy action at each step (B, T), and one at the next.
 
     Args:
         value: min over the twins of Q at the policy's action; gradients reach the action alone.
@@ -241,7 +241,7 @@ def _losses(
     actor: Tensor, q: Tensor, target: Tensor, entropy: Tensor, steps: Counted,
     log_alpha: Tensor, temperature: Tensor, entropy_goal: float | Tensor,
 ) -> Losses:  # fmt: skip
-    """All losses, with the actor's as `actor`; q (2, B, T), target and entropy (B, T)."""
+    """Collect all losses, with the actor's as `actor`; q (2, B, T), target and entropy (B, T)."""
     losses = {"actor_loss": actor, "critic_loss": critic_loss(q, target, steps)}
     with torch.no_grad():
         stacked = torch.cat([q, target[None], entropy[None]])

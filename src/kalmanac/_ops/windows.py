@@ -42,7 +42,7 @@ class Places(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What stands at the places of a batch."""
+    """These are the values at the places of a batch."""
 
     observation: Tensor  # (B, T+1, O)
     previous_action: Tensor  # (B, T+1, A)
@@ -76,7 +76,7 @@ def place_windows(
 def cut_episodes(
     numbers: Tensor, entries: Tensor, episodes: Tensor, context: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """An episode uniformly; all of it if L ≤ T, else the part inside [o, o + T) with o uniform.
+    """Draw an episode uniformly; all of it if L ≤ T, else the part in [o, o + T), o uniform.
 
     Returns its slot, and its transitions start … stop-1.
     """
@@ -90,7 +90,7 @@ def cut_episodes(
 
 
 def windows_of(entries: Tensor, slot: Tensor, start: Tensor, stop: Tensor, burn_in: int) -> Windows:
-    """Transitions start … stop-1 of episodes, extended to the left by up to `burn_in`."""
+    """Return transitions start … stop-1 of episodes, extended to the left by up to `burn_in`."""
     stream, first, _ = entries.index_select(1, slot)
     warm = start.clamp(max=burn_in)
     before = start - warm
@@ -98,7 +98,7 @@ def windows_of(entries: Tensor, slot: Tensor, start: Tensor, stop: Tensor, burn_
 
 
 def one_a_row(windows: Windows, *, rows: int, nothing: int, width: int) -> Places:
-    """A window a row, `width` tokens wide."""
+    """Place a window a row, `width` tokens wide."""
     place = torch.arange(width, device=windows.first.device)
     first = (windows.first % rows)[:, None] + place
     ring = first - (first >= rows) * rows  # cheaper than a remainder a place
@@ -147,5 +147,5 @@ def read_windows(
 
 
 def read_rows(field: Tensor, at: Tensor) -> Tensor:
-    """A field at rows `at` of any shape, in that shape."""
+    """Read a field at rows `at` of any shape, in that shape."""
     return field.index_select(0, at.reshape(-1)).view(*at.shape, *field.shape[1:])

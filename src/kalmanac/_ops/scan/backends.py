@@ -17,7 +17,7 @@ from kalmanac._ops.scan.operators import Kernels, kalman_operator, linear_operat
 
 
 class Backend(NamedTuple):
-    """One implementation of both scans."""
+    """A backend is one implementation of both scans."""
 
     name: str
     kalman: Callable[[KalmanInputs], tuple[Belief, Belief]]
@@ -127,7 +127,7 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def choose(requested: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
-    """The backend for a call. An explicit choice is obeyed or refused, never replaced."""
+    """Choose the backend for a call. An explicit choice is obeyed or refused, never replaced."""
     name = requested if requested is not None else _override.name
     if name is not None:
         backend = BACKENDS[_known(name)]
@@ -141,7 +141,7 @@ def choose(requested: str | None, device: torch.device, dtype: torch.dtype, step
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
-    """For every backend: None if it can run there, else the reason why not."""
+    """Return for every backend None if it can run there, else the reason why not."""
     return {name: backend.why_not(device, dtype) for name, backend in BACKENDS.items()}
 
 

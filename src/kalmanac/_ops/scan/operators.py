@@ -31,7 +31,7 @@ class Kernels(NamedTuple):
 
 
 def split_signals(signals: Sequence[Tensor], layout: str) -> dict[str, Tensor]:
-    """The signals by name ("u", "w", "r", "q"), as views where they came packed."""
+    """Return the signals by name ("u", "w", "r", "q"), as views where they are packed."""
     parts = signals if len(signals) == len(layout) else signals[0].chunk(len(layout), -1)
     return dict(zip(layout, parts, strict=True))
 

@@ -64,7 +64,7 @@ def kalman(x: KalmanInputs) -> tuple[Belief, Belief]:
 
 
 def _over_time(x: KalmanInputs) -> list[Sequence[Tensor]]:
-    """(b·u, q, w, r), each as T tensors that broadcast to (B, N)."""
+    """Return (b·u, q, w, r), each as T tensors that broadcast to (B, N)."""
     steps = x.w.shape[1]
     drive = torch.zeros_like(x.a) if x.u is None else x.u if x.b is None else x.b * x.u
     return [y.unbind(1) if y.dim() == 3 else [y] * steps for y in (drive, x.q, x.w, x.r)]

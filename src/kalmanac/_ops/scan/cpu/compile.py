@@ -55,7 +55,7 @@ def all_rows(signature: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
 
 
 def signals(number: Any, count: int) -> Any:
-    """The type of a tuple of `count` strided (B, T, N) arrays."""
+    """Return the type of a tuple of `count` strided (B, T, N) arrays."""
     return types.UniTuple(types.Array(number, 3, "A"), count)
 
 
@@ -65,7 +65,7 @@ def optional(number: Any, present: Sequence[bool]) -> Any:
 
 
 def row_facts() -> Any:
-    """The type of (lengths (B,), reset (B, T), observed (B, T))."""
+    """Return the type of (lengths (B,), reset (B, T), observed (B, T))."""
     flags = types.Array(types.boolean, 2, "A")
     return types.Tuple((types.Array(types.int32, 1, "A"), flags, flags))
 

@@ -79,7 +79,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
 
 
 def _filter(like, inputs, floors, beliefs, facts):
-    """Mean and variance of all steps and of the end, (B, 1, N)."""
+    """Return mean and variance of all steps and of the end, (B, 1, N)."""
     rows, steps, channels = like.shape
     outputs = [fresh((rows, steps, channels), like.dtype).numpy() for _ in range(2)]
     outputs.extend(fresh((4, rows, 1, channels), like.dtype).numpy())  # ends, scratch
@@ -91,14 +91,14 @@ def _filter(like, inputs, floors, beliefs, facts):
 
 
 def belief_arrays(like, beliefs):
-    """(m, P) of start and prior, N(0, 1) where they are absent."""
+    """Return (m, P) of start and prior, N(0, 1) where they are absent."""
     zero, one = arrays(like, [like.new_zeros(like.shape[2]), like.new_ones(like.shape[2])])
     pairs = zip(beliefs, (zero, one, zero, one), strict=True)
     return tuple(s if x is None else arrays(like, [x])[0] for x, s in pairs)
 
 
 def kalman_arrays(parameters, signals, layout, floors):
-    """A signal, the arrays of (a, b, u, q, w, r) in the carry dtype, and the kernels' floors.
+    """Return a signal, arrays of (a, b, u, q, w, r) in the carry dtype, and the kernels' floors.
 
     b = 1 and u = 0 where absent. Time-varying noises with a floor stay raw, a constant one becomes
     a variance here.
@@ -117,7 +117,7 @@ def kalman_arrays(parameters, signals, layout, floors):
 
 
 def split(signals, layout):
-    """`operators.split_signals` of arrays."""
+    """Do as `operators.split_signals`, with arrays."""
     if len(signals) == len(layout):
         return dict(zip(layout, signals, strict=True))
     channels = signals[0].shape[2] // len(layout)
@@ -127,7 +127,7 @@ def split(signals, layout):
 
 
 def floors_given(floors):
-    """The form of a kernel: which noises come before their softplus."""
+    """Return the form of a kernel: which noises come before their softplus."""
     return tuple(x is not None for x in floors)
 
 
@@ -161,7 +161,7 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
 
 
 def _recur(a, b, start, initial, lengths, reset):
-    """The states of all steps and of the end."""
+    """Return the states of all steps and of the end."""
     outputs = fresh(b.shape, b.dtype), b.new_empty(b.shape[0], b.shape[2])
     launch(
         linear_kernels.forward, b,
@@ -212,7 +212,7 @@ def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
-    """Each tensor as an array of three axes, by strides alone.
+    """View each tensor as an array of three axes, by strides alone.
 
     (N,) and (B, 1, N) become (B, T, N), (B, N) becomes (B, 1, N). A last axis whose elements are
     not neighbors in memory is the one thing that is copied.
@@ -232,12 +232,12 @@ def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
 
 
 def all_steps(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """(B, 1, N) as (B, T, N), by strides alone."""
+    """View (B, 1, N) as (B, T, N), by strides alone."""
     return np.ndarray(shape, x.dtype, x, 0, (x.strides[0], 0, x.itemsize))
 
 
 def _readable(x: Tensor) -> np.ndarray:
-    """The same memory as an array, copied if the last axis' elements are not neighbors."""
+    """View the same memory as an array, copied if the last axis' elements are not neighbors."""
     if x.is_complex():
         x = x.resolve_conj()
     x = x.detach()
@@ -249,7 +249,7 @@ def _readable(x: Tensor) -> np.ndarray:
 def row_facts(
     like: Tensor, lengths: Tensor | None, reset: Tensor | None, observed: Tensor | None
 ) -> tuple[np.ndarray, ...]:
-    """(lengths, reset, observed), with absent flags as one broadcast value."""
+    """Return (lengths, reset, observed), with absent flags as one broadcast value."""
     shape = tuple(like.shape[:2])
     return (
         np.full(shape[0], shape[1], np.int32) if lengths is None else lengths.int().numpy(),
@@ -259,5 +259,5 @@ def row_facts(
 
 
 def _constant(value: bool, shape: tuple[int, ...]) -> np.ndarray:
-    """One flag for all steps, by strides alone."""
+    """Return one flag for all steps, by strides alone."""
     return np.ndarray(shape, np.bool_, np.array([value]), 0, (0, 0))

@@ -33,7 +33,7 @@ NUMBERS_A_THREAD = 800_000  # of the signals at once: with their gradients, one 
 
 
 class _Options(NamedTuple):
-    """What is no differentiable tensor."""
+    """The options are all arguments but the differentiable tensors."""
 
     layout: str
     facts: tuple[Tensor | None, ...]  # lengths, reset, observed
@@ -42,7 +42,7 @@ class _Options(NamedTuple):
 
 
 def kalman_layer(x: KalmanLayerInputs) -> tuple[Tensor, Belief]:
-    """z of every step and the last belief."""
+    """Return z of every step and the last belief."""
     tensors = (x.a, x.b, x.q, x.h, *x.into, *x.out_of, *(x.start or (None, None)))
     keep = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in tensors)
     facts, floors = (x.lengths, x.reset, x.observed), (x.r_floor, x.q_floor)
@@ -164,7 +164,7 @@ class _Work:
         self._facts = row_facts(whole, *options.facts)
 
     def of(self, piece: slice) -> tuple[Any, Any, Any]:
-        """The kernels' inputs, beliefs and facts for these rows, whose signals are made now."""
+        """Compute the signals of these rows; return the kernels' inputs, beliefs and facts."""
         tokens = self.wide[piece].flatten(0, 1)
         count = piece.stop - piece.start
         torch.mm(tokens, self.into, out=self.signals[:count].flatten(0, 1))
@@ -176,7 +176,7 @@ class _Work:
 
 
 def row_pieces(rows: int, numbers: int) -> list[slice]:
-    """The rows taken at once, of `numbers` signals each, as many for every thread."""
+    """Cut the rows, of `numbers` signals each, into pieces, as many rows for every thread."""
     threads = torch.get_num_threads()
     size = max(NUMBERS_A_THREAD // max(numbers, 1), 1) * threads
     size = -(-rows // max(round(rows / size), 1))
@@ -185,5 +185,5 @@ def row_pieces(rows: int, numbers: int) -> list[slice]:
 
 
 def _with_bias(weight: Tensor, bias: Tensor) -> Tensor:
-    """(E + 1, kN): the bias is the weight of a one that stands beside h."""
+    """Return (E + 1, kN): the bias is the weight of a one that stands beside h."""
     return torch.cat([weight, bias[:, None]], 1).mT.contiguous()
