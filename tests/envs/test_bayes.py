@@ -82,10 +82,10 @@ PUBLISHED = [  # cost, σ, normalised return, range of lengths: the optimum is f
 def test_the_best_threshold_reaches_the_known_ceiling(cost, sigma, normalised, lengths):
     grid = np.arange(1, 26) / 10
     ceiling = bayes_threshold(cost, sigma=sigma, episodes=4000, seed=1, thresholds=grid)
-    assert ceiling.normalised_return == pytest.approx(normalised, abs=0.03)
+    assert ceiling.normalized_return == pytest.approx(normalised, abs=0.03)
     assert lengths[0] <= ceiling.length <= lengths[1]
     if cost == 0:
-        assert ceiling.normalised_return == pytest.approx(2 * ceiling.win_rate - 1)
+        assert ceiling.normalized_return == pytest.approx(2 * ceiling.win_rate - 1)
 
 
 @pytest.mark.parametrize(("cost", "threshold"), [(0.0, 1.5), (0.5, 0.25)])
@@ -107,7 +107,7 @@ def test_the_simulation_equals_the_policy_in_the_environment(cost, threshold):
     assert not first.any()
     error = np.sqrt(1 / 4000 + 1 / 20_000)
     assert returns.mean() / 10 == pytest.approx(
-        said.normalised_return, abs=5 * error * returns.std() / 10
+        said.normalized_return, abs=5 * error * returns.std() / 10
     )
     assert lengths.mean() == pytest.approx(said.length, abs=5 * error * lengths.std())
     assert wins.mean() == pytest.approx(said.win_rate, abs=5 * error * wins.std())
@@ -117,7 +117,7 @@ def test_deciding_in_the_last_step_wins_more_at_no_cost():
     fixed = {"episodes": 2000, "horizon": 100}
     held = bayes_threshold(thresholds=[1000.0], decide_at_horizon=True, **fixed)
     best = bayes_threshold(**fixed)
-    assert held.normalised_return > best.normalised_return + 0.05
+    assert held.normalized_return > best.normalized_return + 0.05
     assert held.length == pytest.approx(100, abs=2)
 
 

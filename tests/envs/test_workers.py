@@ -15,7 +15,12 @@ from kalmanac._envs.checkpointable import environment_state, restore_environment
 from kalmanac._envs.observation_codecs import privileged_space
 from kalmanac._envs.registry import ENVS, make_vector, worker_count
 from kalmanac._envs.sensors import Corruption
-from kalmanac._envs.workers import WorkerError, Workers, words, words_of_a_process
+from kalmanac._envs.workers import (
+    WorkerError,
+    Workers,
+    describe_exception,
+    describe_remote_exception,
+)
 from kalmanac._files.run_reader import read_metrics
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.run import run
@@ -157,7 +162,7 @@ def test_the_line_is_the_environment_s_own_and_not_that_of_a_library():
         return json.loads("{")  # raises some calls further down
 
     line = step.__code__.co_firstlineno + 1
-    said = words(fails(step))
+    said = describe_exception(fails(step))
     assert said.startswith("JSONDecodeError: Expecting property name ")
     assert said.endswith(f" ({__file__}, line {line})")
 
@@ -166,9 +171,9 @@ def test_what_has_no_message_or_two_lines_of_it_is_one_line():
     def two():
         raise KeyError("a\nb")
 
-    assert words(fails(sys.exit)).startswith("SystemExit (")
-    assert "\n" not in words(fails(two))
-    assert words(ValueError("never raised")) == "ValueError: never raised"
+    assert describe_exception(fails(sys.exit)).startswith("SystemExit (")
+    assert "\n" not in describe_exception(fails(two))
+    assert describe_exception(ValueError("never raised")) == "ValueError: never raised"
 
 
 def test_the_traceback_of_another_process_is_text():
@@ -178,6 +183,6 @@ def test_the_traceback_of_another_process_is_text():
     error = fails(step)
     text = "".join(traceback.format_exception(error))
     line = step.__code__.co_firstlineno + 1
-    told = words_of_a_process(ZeroDivisionError("motor"), text)
+    told = describe_remote_exception(ZeroDivisionError("motor"), text)
     assert told == f"ZeroDivisionError: motor ({__file__}, line {line})"
-    assert words_of_a_process(ZeroDivisionError("motor"), "") == "ZeroDivisionError: motor"
+    assert describe_remote_exception(ZeroDivisionError("motor"), "") == "ZeroDivisionError: motor"

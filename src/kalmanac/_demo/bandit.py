@@ -134,7 +134,7 @@ def as_table(title: str, rows: Mapping[str, Row], ceilings: Mapping[str, Ceiling
         body.append((agent, *numbers, duration(row.seconds)))
     best = ceilings["in"]
     known = _rounded(
-        best.normalised_return, best.win_rate, best.length, ceilings["out"].normalised_return
+        best.normalized_return, best.win_rate, best.length, ceilings["out"].normalized_return
     )
     body.append(("Bayes threshold", "–", "–", *known, "–"))
     notes = (

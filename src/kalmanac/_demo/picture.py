@@ -60,7 +60,7 @@ def draw_curves(axes: Any, arms: Mapping[str, Trained], ceiling: Ceiling) -> Non
     episodes = arms["vssm+kf"].experiment.eval_episodes
     level = "Bayes threshold: no agent; is told how noisy the samples are"
     panel = Panel("", lines, "return / 10     (1: right at once)",
-                  level=(level, ceiling.normalised_return))  # fmt: skip
+                  level=(level, ceiling.normalized_return))  # fmt: skip
     draw_panel(axes, panel, seen)
     axes.set_title(f"Learning: mean of {episodes} test episodes ± standard error", **TITLE)
     across = Line2D([], [], color="black", ls=":", lw=1, label=level)

@@ -19,15 +19,15 @@ Lengths = Tensor | Sequence[int] | None
 
 
 class HistoryEncoder(nn.Module, ABC):
-    """A causal map from embeddings h (B, T, E) to representations z (B, T, E).
+    """A history encoder is a causal map from embeddings h (B, T, E) to representations z (B, T, E).
 
     The laws, tested for every row of `ENCODERS`:
 
     - `forward` over T steps equals T calls of `step`, and a sequence cut anywhere and resumed with
-      the state that came out equals the whole.
+      the returned state equals the whole.
     - `lengths` (B,): steps from `lengths[b]` on are padding. Nothing depends on what stands there,
       NaN included; z is zero there, and the final state is the one after the row's own length. A
-      row of length 0 keeps the state it came with.
+      row of length 0 keeps the state it started with.
     - `reset` (B, T) bool: True on the first step of an episode; the initial state is restored
       before that step.
     - `observed` (B, T) bool: False where the reading is missing. Only encoders with a Kalman update
@@ -57,7 +57,7 @@ class HistoryEncoder(nn.Module, ABC):
 
     @abstractmethod
     def initial_state(self, batch: int) -> State:
-        """The state before the first step of an episode, on the module's device."""
+        """Return the state before the first step of an episode, on the module's device."""
 
     @abstractmethod
     def forward(
@@ -77,7 +77,7 @@ class HistoryEncoder(nn.Module, ABC):
         self, h: Tensor, *, lengths: Tensor, reset: Tensor | None = None,
         observed: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """z of whole episodes, as learning wants them: what `forward` gives at steps.
+        """Return z of whole episodes, as learning wants it: what `forward` gives at steps.
 
         h is finite on pads, and nobody looks at z there, which has no gradient. A GPU mostly takes
         as long with pads as without, and no step depends on the pads behind it: lengths would only
@@ -88,12 +88,12 @@ class HistoryEncoder(nn.Module, ABC):
         )[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State]:
-        """`forward`, with its types."""
+        """Call `forward`, with its types."""
         return super().__call__(*args, **kwargs)
 
 
 class Steps(NamedTuple):
-    """The arguments of a `forward`, checked, with pads made harmless."""
+    """These are the arguments of a `forward`, checked, with harmless pads."""
 
     h: Tensor  # (B, T, E), zero on pads: a NaN there would reach the projections' gradients
     lengths: Tensor | None  # (B,) int32; None if every row is full
@@ -102,11 +102,11 @@ class Steps(NamedTuple):
     observed: Tensor | None  # (B, T) bool
 
     def zero_pads(self, z: Tensor) -> Tensor:
-        """z with zeros at padded steps, (B, T, E)."""
+        """Return z with zeros at padded steps, (B, T, E)."""
         return z if self.padded is None else z.masked_fill(self.padded, 0)
 
     def last(self, x: Tensor, start: Tensor) -> Tensor:
-        """x (B, T, D) at each row's last valid step; `start` (B, D) for rows of length 0."""
+        """Return x (B, T, D) at each row's last valid step; `start` (B, D) for rows of length 0."""
         if x.shape[1] == 0:
             return start
         if self.lengths is None:
@@ -140,7 +140,7 @@ def read_steps(
 
 
 def _all_full(rows: Tensor, steps: int) -> bool:
-    """No row has pads, as far as that can be seen without waiting for a device."""
+    """Return whether no row has pads, as far as it is known without waiting for a device."""
     return at_hand(rows) and bool((rows == steps).all())
 
 
@@ -157,15 +157,15 @@ def check_step(
         if flags is None:
             continue
         if not isinstance(flags, Tensor) or flags.dtype != torch.bool:
-            came = flags.dtype if isinstance(flags, Tensor) else type(flags).__name__
-            raise TypeError(f"{name}: got {came}, expected a (B,) bool tensor")
+            received = flags.dtype if isinstance(flags, Tensor) else type(flags).__name__
+            raise TypeError(f"{name}: got {received}, expected a (B,) bool tensor")
         if flags.shape != h_t.shape[:1]:
             raise ValueError(f"{name}: got shape {tuple(flags.shape)}, expected ({h_t.shape[0]},)")
     check_state(state, h_t.shape[0])
 
 
 def check_state(state: State, batch: int) -> None:
-    """A tuple of tensors with B rows each."""
+    """Check that a state is a tuple of tensors with B rows each."""
     if not isinstance(state, tuple) or not all(isinstance(x, Tensor) for x in state):
         raise TypeError(f"state: got {type(state).__name__}, expected a named tuple of tensors")
     for x in state:
@@ -176,13 +176,13 @@ def check_state(state: State, batch: int) -> None:
 
 
 def carried(parameter: Tensor) -> dict[str, Any]:
-    """Device and dtype of what is carried in a module with this parameter."""
+    """Return device and dtype of what is carried in a module with this parameter."""
     dtype = arguments.carry_dtype(parameter.dtype)
     return {"device": parameter.device, "dtype": dtype}
 
 
 def positive_sizes(**sizes: int) -> None:
-    """Each of the named sizes is an integer of at least 1."""
+    """Check that each of the named sizes is an integer of at least 1."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name}: got {value!r}, expected an integer of at least 1")

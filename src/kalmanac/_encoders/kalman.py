@@ -33,7 +33,7 @@ PROCESS_NOISE = 1.0  # Σᵖ at the start (paper, Table 1)
 
 
 class Beliefs(NamedTuple):
-    """What a Kalman layer believed at every step, (B, T, N) each; (B, L, T, N) for an encoder.
+    """Beliefs of a Kalman layer at every step, (B, T, N) each; (B, L, T, N) for an encoder.
 
     `prior` is the belief before the reading of step t, `posterior` the one after it, `gain` how
     much of the reading was taken over: 0 is nothing (also on pads and missing readings), 1 is all.
@@ -114,7 +114,7 @@ class KalmanLayer(HistoryEncoder):
         self.out_projection = Linear(d_state * (1 + variance_feature), d_model)
 
     def initial_state(self, batch: int) -> Belief:
-        """N(0, 1) in every channel."""
+        """Return N(0, 1) in every channel."""
         zeros = torch.zeros(batch, self.d_state, **carried(self.out_projection.weight))
         return Belief(zeros, torch.ones_like(zeros))
 
@@ -141,14 +141,14 @@ class KalmanLayer(HistoryEncoder):
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,
         reset: Tensor | None = None, observed: Tensor | None = None,
     ) -> Beliefs:  # fmt: skip
-        """Prior, posterior and gain of every step, (B, T, N) each."""
+        """Return prior, posterior and gain of every step, (B, T, N) each."""
         return self.forward_with_beliefs(h, state, lengths, reset, observed)[1]
 
     def forward_with_beliefs(
         self, h: Tensor, state: State | None, lengths: Lengths, reset: Tensor | None,
         observed: Tensor | None,
     ) -> tuple[Tensor, Beliefs]:  # fmt: skip
-        """z and the beliefs behind it."""
+        """Return z and the beliefs behind it."""
         z, _, posterior, filtering = self._filter(h, state, lengths, reset, observed, details=True)
         inside = cast(Filtering, filtering)
         return z, Beliefs(inside.prior, posterior, inside.gain)
@@ -185,22 +185,22 @@ class KalmanLayer(HistoryEncoder):
         self, h: Tensor, state: State | None, lengths: Lengths, reset: Tensor | None,
         observed: Tensor | None, *, details: bool,
     ) -> tuple[Tensor, Belief, Belief, Filtering | None]:  # fmt: skip
-        """z, the last belief, all posteriors and, with `details`, what led to them."""
+        """Return z, the last belief, all posteriors and, with `details`, what led to them."""
         steps = read_steps(self, h, state, lengths, reset, observed)
         a, b = self.dynamics()
-        found = kalman_scan_packed(
+        scanned = kalman_scan_packed(
             a,
             self.in_projection(steps.h),
             self._raw_process_noise(),
             **self._conditions(steps, state, b),
             details=details,
         )
-        posterior, last = found[:2]
-        filtering = found[2] if len(found) == 3 else None
+        posterior, last = scanned[:2]
+        filtering = scanned[2] if len(scanned) == 3 else None
         return steps.zero_pads(self._read_out(posterior)), last, posterior, filtering
 
     def _conditions(self, steps: Steps, state: State | None, b: Tensor | None) -> dict[str, Any]:
-        """What a filter is told beside its parameters and signals."""
+        """Return the scan's arguments beside parameters and signals."""
         return {
             "layout": self.layout,
             "b": b,
@@ -223,7 +223,7 @@ class KalmanLayer(HistoryEncoder):
 
 
 def check_noises(process_noise: float, r_min: float, q_min: float) -> None:
-    """Both floors are positive, and the process noise starts above its own."""
+    """Check that both floors are positive and the process noise starts above its own."""
     if not r_min > 0:
         raise ValueError(f"r_min: got {r_min!r}, expected a number above 0")
     if not 0 < q_min < process_noise:

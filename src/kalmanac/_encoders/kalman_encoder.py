@@ -22,7 +22,7 @@ from kalmanac._ops.scan.inputs import Belief
 
 
 class BlockState(NamedTuple):
-    """The belief, (B, N) each, and the convolution's last inputs, (B, K - 1, D)."""
+    """The state has the belief, (B, N) each, and the convolution's last inputs, (B, K - 1, D)."""
 
     mean: Tensor
     variance: Tensor
@@ -67,7 +67,7 @@ class KalmanBlock(HistoryEncoder):
         self.out_projection = nn.Linear(d_inner, d_model, bias=False)
 
     def initial_state(self, batch: int) -> BlockState:
-        """N(0, 1) and no inputs yet."""
+        """Return N(0, 1) and no inputs yet."""
         before, channels = self.convolution.kernel - 1, self.filter.d_model
         taps = torch.zeros(batch, before, channels, **carried(self.out_projection.weight))
         return BlockState(*self.filter.initial_state(batch), taps)
@@ -94,7 +94,7 @@ class KalmanBlock(HistoryEncoder):
         self, h: Tensor, state: State | None, lengths: Lengths, reset: Tensor | None,
         observed: Tensor | None,
     ) -> tuple[Tensor, Beliefs]:  # fmt: skip
-        """z and the beliefs behind it."""
+        """Return z and the beliefs behind it."""
         steps = read_steps(self, h, state, lengths, reset, observed)
         mean, variance, taps = self.initial_state(h.shape[0]) if state is None else state
         x, gate = self.in_projection(self.norm(steps.h)).chunk(2, -1)
@@ -122,7 +122,7 @@ class KalmanBlock(HistoryEncoder):
 
 
 class KalmanEncoder(HistoryEncoder):
-    """L Kalman layers (or blocks) one after the other, and what they believe.
+    """This encoder has L Kalman layers (or blocks) one after the other, and shows their beliefs.
 
     Args:
         layers: the layers or blocks, in order.
@@ -144,7 +144,7 @@ class KalmanEncoder(HistoryEncoder):
         self.d_model = self.stack.d_model
 
     def initial_state(self, batch: int) -> State:
-        """N(0, 1) in every channel of every layer."""
+        """Return N(0, 1) in every channel of every layer."""
         return self.stack.initial_state(batch)
 
     def forward(
@@ -165,20 +165,20 @@ class KalmanEncoder(HistoryEncoder):
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,
         reset: Tensor | None = None, observed: Tensor | None = None,
     ) -> Beliefs:  # fmt: skip
-        """Prior, posterior and gain of every layer and step, (B, L, T, N) each."""
-        z, found = h, []
+        """Return prior, posterior and gain of every layer and step, (B, L, T, N) each."""
+        z, per_layer = h, []
         for layer, own in zip(self.stack.parts(), self.stack.split(state), strict=True):
             kalman = cast(KalmanLayer | KalmanBlock, layer)
-            z, seen = kalman.forward_with_beliefs(z, own, lengths, reset, observed)
-            found.append(seen)
+            z, beliefs = kalman.forward_with_beliefs(z, own, lengths, reset, observed)
+            per_layer.append(beliefs)
 
         def stacked(kind: str, field: str) -> Tensor:
-            return torch.stack([getattr(getattr(x, kind), field) for x in found], 1)
+            return torch.stack([getattr(getattr(x, kind), field) for x in per_layer], 1)
 
         return Beliefs(
             prior=Belief(stacked("prior", "mean"), stacked("prior", "variance")),
             posterior=Belief(stacked("posterior", "mean"), stacked("posterior", "variance")),
-            gain=torch.stack([x.gain for x in found], 1),
+            gain=torch.stack([x.gain for x in per_layer], 1),
         )
 
 
@@ -196,7 +196,7 @@ def vssm_kf(
     r_min: float = R_MIN,
     q_min: float = Q_MIN,
 ) -> KalmanEncoder:
-    """The row `vssm+kf`; with `input_signal=False`, the row `vssm+kf-u`."""
+    """Make the row `vssm+kf`; with `input_signal=False`, the row `vssm+kf-u`."""
     positive_sizes(layers=layers)
     return KalmanEncoder(
         [
@@ -231,7 +231,7 @@ def kf_block(
     r_min: float = R_MIN,
     q_min: float = Q_MIN,
 ) -> KalmanEncoder:
-    """The row `kf-block`."""
+    """Make the row `kf-block`."""
     positive_sizes(layers=layers)
     return KalmanEncoder(
         [

@@ -17,7 +17,7 @@ class Linear(nn.Linear):
     """y = W x + b: the same parameters, names and initial values as `nn.Linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, inputs) to (…, outputs)."""
+        """Map (…, inputs) to (…, outputs)."""
         return dense(x, self.weight, self.bias)
 
 
@@ -25,7 +25,7 @@ class Projection(nn.Linear):
     """The same with many outputs for its inputs, which a CPU takes in another form."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, inputs) to (…, outputs)."""
+        """Map (…, inputs) to (…, outputs)."""
         return dense(x, self.weight, self.bias, bias_as_weight=True)
 
 
@@ -48,14 +48,14 @@ class ZeroOrderHold(nn.Module):
         self.raw_step_size = nn.Parameter(torch.tensor(float(raw_step_size)))  # Δ̃
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
-        """The discrete a (N,) and b (N,), in float32 at least; b is None without an input."""
+        """Return the discrete a (N,), b (N,), in float32 at least; b is None without an input."""
         carry = carry_dtype(self.log_rate.dtype)
         gain = None if self.input_gain is None else self.input_gain.to(carry)
         return zero_order_hold(self.log_rate.to(carry), gain, self.raw_step_size.to(carry))
 
 
 def inverse_softplus(y: float) -> float:
-    """x with softplus(x) = y, for y > 0."""
+    """Return x with softplus(x) = y, for y > 0."""
     return y + math.log(-math.expm1(-y))
 
 
@@ -75,7 +75,7 @@ class CausalConvolution(nn.Module):
     def forward(
         self, x: Tensor, taps: Tensor, lengths: Tensor | None, reset: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """x (B, T, D) → y (B, T, D) and the taps after each row's own length.
+        """Map x (B, T, D) → y (B, T, D) and the taps after each row's own length.
 
         `reset` must be False on pads.
         """
@@ -94,14 +94,14 @@ class CausalConvolution(nn.Module):
             last = torch.arange(steps, steps + before, device=x.device).expand(x.shape[0], -1)
         else:
             last = lengths.long()[:, None] + torch.arange(before, device=x.device)
-        kept = inputs.gather(1, last[..., None].expand(-1, -1, x.shape[2]))
+        new_taps = inputs.gather(1, last[..., None].expand(-1, -1, x.shape[2]))
         if episode is not None:
             earlier = episode.gather(1, last) != episode[:, -1:]
-            kept = kept.masked_fill(earlier[..., None], 0)
-        return y, kept.to(taps.dtype)
+            new_taps = new_taps.masked_fill(earlier[..., None], 0)
+        return y, new_taps.to(taps.dtype)
 
     def step(self, x_t: Tensor, taps: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x_t (B, D) → y_t (B, D) and the taps after it."""
+        """Map x_t (B, D) → y_t (B, D) and the taps after it."""
         if reset is not None:
             taps = taps.masked_fill(reset[:, None, None], 0)
         inputs = torch.cat([taps, x_t[:, None].to(taps.dtype)], 1)
@@ -109,7 +109,7 @@ class CausalConvolution(nn.Module):
         return y_t, inputs[:, 1:]
 
     def _episodes(self, reset: Tensor) -> Tensor:
-        """The number of resets so far, at every tap and step: equal within an episode."""
+        """Count the resets so far, at every tap and step: equal within an episode."""
         numbers = reset.long().cumsum(1)
         return torch.cat([numbers.new_zeros(len(reset), self.kernel - 1), numbers], 1)
 
@@ -141,11 +141,11 @@ class Dropout(nn.Module):
 
     @property
     def works(self) -> bool:
-        """Whether anything is dropped now."""
+        """Return whether anything is dropped now."""
         return self.training and self.p > 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """x of any shape."""
+        """Drop numbers of x, which has any shape."""
         if not self.works:
             return x
         keep = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
@@ -153,7 +153,7 @@ class Dropout(nn.Module):
 
 
 def draw_dropout_from(generator: Generator, module: nn.Module) -> None:
-    """All `Dropout` in `module` draws from `generator` from now on."""
+    """Let all `Dropout` in `module` draw from `generator` from now on."""
     for part in module.modules():
         if isinstance(part, Dropout):
             part.generator = generator
@@ -163,7 +163,7 @@ NORM_EPS = 1e-5
 
 
 class Stack(HistoryEncoder):
-    """Feeds each layer's z to the next one as its h.
+    """A stack feeds each layer's z to the next one as its h.
 
     The state has the fields of the layers' states, stacked along a layer axis after the batch:
     (B, L, …).
@@ -178,7 +178,7 @@ class Stack(HistoryEncoder):
         self.norm = output_norm(self.d_model, norm)
 
     def initial_state(self, batch: int) -> State:
-        """The layers' initial states, stacked."""
+        """Return the layers' initial states, stacked."""
         return stack_states([layer.initial_state(batch) for layer in self.parts()])
 
     def forward(
@@ -204,11 +204,11 @@ class Stack(HistoryEncoder):
         return self.norm(z), stack_states(states)
 
     def parts(self) -> list[HistoryEncoder]:
-        """The layers, with their type."""
+        """Return the layers, with their type."""
         return [cast(HistoryEncoder, layer) for layer in self.layers]
 
     def split(self, state: State | None) -> list[State | None]:
-        """Each layer's own state."""
+        """Return each layer's own state."""
         if state is None:
             return [None] * len(self.layers)
         if not isinstance(state, tuple) or not all(isinstance(x, Tensor) for x in state):
@@ -220,7 +220,7 @@ class Stack(HistoryEncoder):
 
 
 def stack_states(states: Sequence[State]) -> State:
-    """Named tuples of (B, …), one per layer, to one of (B, L, …)."""
+    """Stack named tuples of (B, …), one per layer, to one of (B, L, …)."""
     if len(states) == 1:  # no copy
         return type(states[0])(*(x.unsqueeze(1) for x in states[0]))
     fields = (torch.stack(layers, 1) for layers in zip(*states, strict=True))
@@ -228,5 +228,5 @@ def stack_states(states: Sequence[State]) -> State:
 
 
 def output_norm(d_model: int, norm: bool) -> nn.Module:
-    """RMSNorm with one learnable scale per feature, or nothing. Zeros (pads) stay zeros."""
+    """Make an RMSNorm with one learnable scale per feature, or nothing. Zeros (pads) stay zeros."""
     return nn.RMSNorm(d_model, eps=NORM_EPS) if norm else nn.Identity()

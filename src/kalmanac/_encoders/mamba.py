@@ -25,7 +25,7 @@ from kalmanac._ops.scan.linear import linear_scan
 
 
 class MambaState(NamedTuple):
-    """The latent state, (B, D, S), and the convolution's last inputs, (B, K - 1, D)."""
+    """The state is the latent one, (B, D, S), and the convolution's last inputs, (B, K - 1, D)."""
 
     latent: Tensor
     taps: Tensor
@@ -59,7 +59,7 @@ class MambaBlock(HistoryEncoder):
         self.out_projection = nn.Linear(self.d_inner, d_model, bias=False)
 
     def initial_state(self, batch: int) -> MambaState:
-        """Zeros."""
+        """Return zeros."""
         kind = carried(self.out_projection.weight)
         return MambaState(
             torch.zeros(batch, self.d_inner, self.d_state, **kind),
@@ -104,7 +104,7 @@ class MambaBlock(HistoryEncoder):
         return h_t + self._read_out(latent, readout, v, gate), MambaState(latent, taps)
 
     def _select(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """exp(Δ A) and Δ B v, (…, D, S), in float32 at least, and C, (…, S)."""
+        """Return exp(Δ A) and Δ B v, (…, D, S), in float32 at least, and C, (…, S)."""
         carry = carried(self.log_rate)["dtype"]
         sizes = [self.dt_rank, self.d_state, self.d_state]
         raw, into, out_of = self.selection(v).split(sizes, -1)
@@ -128,7 +128,7 @@ def mamba(
     dt_rank: int = 1,
     kernel: int = 4,
 ) -> Stack:
-    """The row `mamba`; `d_state` counts per channel: expand · E · d_state = 128 numbers."""
+    """Make the row `mamba`; `d_state` counts per channel: expand · E · d_state = 128 numbers."""
     positive_sizes(layers=layers)
     blocks = [
         MambaBlock(d_model, d_state, expand=expand, dt_rank=dt_rank, kernel=kernel)

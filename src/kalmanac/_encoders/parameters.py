@@ -20,7 +20,7 @@ LEGEND = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer")  # thos
 
 @dataclass(frozen=True)
 class AgentSizes:
-    """What decides an agent's parameter count, its encoder apart."""
+    """These sizes decide an agent's parameter count, its encoder apart."""
 
     observation: int
     action: int  # dimensions, or the number of discrete actions
@@ -36,7 +36,7 @@ BEST_ARM = AgentSizes(1, 3, True, (128,), (256,), feedforward=128)
 
 
 class Share(NamedTuple):
-    """One line of the rule: an agent beside the reference agent."""
+    """A share is one line of the rule: an agent beside the reference agent."""
 
     encoder: str
     encoder_parameters: int
@@ -46,12 +46,12 @@ class Share(NamedTuple):
 
 
 def count_parameters(module: nn.Module) -> int:
-    """All learnable numbers of a module."""
+    """Count the learnable numbers of a module."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
 def agent_parameters(encoder: int, sizes: AgentSizes) -> int:
-    """The agent's count with an encoder of `encoder` parameters, without an output norm."""
+    """Return the agent's count with an encoder of `encoder` parameters, without an output norm."""
     e, o, a = sizes.d_model, sizes.observation, sizes.action
     embedder = _mlp(o + a, (), e)
     actor = _mlp(e + o, sizes.actor, a if sizes.discrete else 2 * a)
@@ -67,15 +67,15 @@ def ten_percent_rule(
     tolerance: float = 0.10,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Share]:
-    """Every agent's parameter count relative to the agent with encoder `reference`.
+    """Compare every agent's parameter count with that of the agent with encoder `reference`.
 
     `settings` maps an encoder's name to settings other than its defaults.
     """
-    given = {"transformer": {"feedforward": sizes.feedforward}} | dict(settings or {})
+    overrides = {"transformer": {"feedforward": sizes.feedforward}} | dict(settings or {})
 
     def encoder_count(name: str) -> int:
         return count_parameters(
-            make_encoder(name, **{"d_model": sizes.d_model} | dict(given.get(name, {})))
+            make_encoder(name, **{"d_model": sizes.d_model} | dict(overrides.get(name, {})))
         )
 
     base = agent_parameters(encoder_count(reference), sizes)
@@ -89,7 +89,7 @@ def ten_percent_rule(
 
 
 def rule_as_text(rows: Iterable[Share]) -> str:
-    """The table for a terminal or a report."""
+    """Write the table for a terminal or a report."""
     lines = [f"{'encoder':<12} {'encoder':>9} {'agent':>9} {'ratio':>7}  within the rule"]
     for row in rows:
         verdict = "yes" if row.within else "NO"
@@ -101,5 +101,5 @@ def rule_as_text(rows: Iterable[Share]) -> str:
 
 
 def _mlp(width: int, hidden: tuple[int, ...], out: int) -> int:
-    """Weights and biases of linear layers of these widths."""
+    """Count weights and biases of linear layers of these widths."""
     return sum((n + 1) * m for n, m in pairwise((width, *hidden, out)))

@@ -54,7 +54,7 @@ class GRUEncoder(HistoryEncoder):
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> GRUState:
-        """Zeros."""
+        """Return zeros."""
         kind = carried(self.out_projection.weight)
         return GRUState(torch.zeros(batch, len(self.layers), self.d_state, **kind))
 
@@ -77,7 +77,7 @@ class GRUEncoder(HistoryEncoder):
         self, h: Tensor, *, lengths: Tensor, reset: Tensor | None = None,
         observed: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """See `HistoryEncoder`. Where time grows with the steps, the layers are told of pads."""
+        """See `HistoryEncoder`. Where time grows with the steps, the layers receive the lengths."""
         read_steps(self, h, None, None, reset, observed)
         if not all(takes_lengths(h, _weights(cast(nn.GRU, x))) for x in self.layers):
             return super().represent(h, lengths=lengths, reset=reset, observed=observed)
@@ -117,7 +117,7 @@ class LSTMEncoder(HistoryEncoder):
         self.norm = output_norm(d_model, norm)
 
     def initial_state(self, batch: int) -> LSTMState:
-        """Zeros."""
+        """Return zeros."""
         kind = carried(self.out_projection.weight)
         zeros = torch.zeros(batch, len(self.layers), self.d_state, **kind)
         return LSTMState(zeros, torch.zeros_like(zeros))
@@ -158,14 +158,14 @@ class LSTMEncoder(HistoryEncoder):
 
 
 def _after_reset(state: State, reset: Tensor | None) -> tuple[Tensor, ...]:
-    """The parts of a state (B, L, N), which are zero in rows (B,) that are reset."""
+    """Return the parts of a state (B, L, N), which are zero in rows (B,) that are reset."""
     if reset is None:
         return state
     return tuple(x.masked_fill(reset[:, None, None], 0) for x in state)
 
 
 def _gru(layer: nn.GRU, x: Tensor, hidden: Tensor, steps: Steps) -> Tensor:
-    """The hidden states of all steps, (B, T, N)."""
+    """Return the hidden states of all steps, (B, T, N)."""
     weights = _weights(layer)
     x, hidden = x.to(weights[0].dtype), hidden.to(weights[0].dtype)
     return gru(
@@ -192,7 +192,7 @@ def _lstm(
         column = torch.cat([weights[0].new_full((layer.hidden_size, 1), g) for g in gates])
         weights[0] = torch.cat([weights[0], column], 1)
         x = torch.cat([x, steps.padded.to(dtype)], 2)
-    found = []
+    outputs = []
     for begin, end in pieces(steps.reset, x.shape[1]):
         if steps.reset is not None:
             hidden = hidden.masked_fill(steps.reset[:, begin, None], 0)
@@ -201,12 +201,12 @@ def _lstm(
         y, last, last_cell = torch.lstm(
             x[:, begin:end].contiguous(), start, weights, True, 1, 0.0, layer.training, False, True
         )
-        found.append(y)
+        outputs.append(y)
         hidden, cell = last[0], last_cell[0]
-    states = torch.cat(found, 1) if found else x.new_zeros(*x.shape[:2], layer.hidden_size)
+    states = torch.cat(outputs, 1) if outputs else x.new_zeros(*x.shape[:2], layer.hidden_size)
     return states, cell.to(carry)
 
 
 def _weights(layer: nn.RNNBase) -> list[Tensor]:
-    """Input weights, hidden weights, and the biases of both."""
+    """Return input weights, hidden weights, and the biases of both."""
     return list(layer.parameters())

@@ -28,7 +28,7 @@ from kalmanac._messages import expect_known
 
 
 class NoState(NamedTuple):
-    """No tensors at all."""
+    """This state has no tensors at all."""
 
 
 class Memoryless(HistoryEncoder):
@@ -42,21 +42,21 @@ class Memoryless(HistoryEncoder):
         self.d_model = d_model
 
     def initial_state(self, batch: int) -> NoState:
-        """Empty."""
+        """Return an empty state."""
         return NoState()
 
     def forward(
         self, h: Tensor, state: State | None = None, *, lengths: Lengths = None,
         reset: Tensor | None = None, observed: Tensor | None = None,
     ) -> tuple[Tensor, NoState]:  # fmt: skip
-        """h, with zeros on pads; everything else is ignored."""
+        """Return h, with zeros on pads; everything else is ignored."""
         return read_steps(self, h, state, lengths, reset, observed).h, NoState()
 
     def step(
         self, h_t: Tensor, state: State, *, reset: Tensor | None = None,
         observed: Tensor | None = None,
     ) -> tuple[Tensor, NoState]:  # fmt: skip
-        """h_t."""
+        """Return h_t."""
         check_step(self, h_t, state, reset, observed)
         return h_t, NoState()
 
@@ -84,7 +84,7 @@ Examples:
 
 
 def encoder_settings(name: str) -> dict[str, Any]:
-    """The settings that encoder `name` takes, with their defaults.
+    """Return the settings that encoder `name` takes, with their defaults.
 
     Examples:
         >>> from kalmanac import encoder_settings
@@ -95,7 +95,7 @@ def encoder_settings(name: str) -> dict[str, Any]:
 
 
 def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
-    """Encoder `name` with the paper's settings, except for those given and a Transformer's dropout.
+    """Make encoder `name` with the paper's settings but for `settings` and a Transformer's dropout.
 
     That is 0 unless it is said, since runs and models that do not say it were trained without; the
     paper's presets say 0.1.
@@ -108,17 +108,17 @@ def make_encoder(name: str, **settings: Any) -> HistoryEncoder:
         >>> z.shape
         torch.Size([4, 10, 8])
     """
-    known = encoder_settings(name)
+    allowed = encoder_settings(name)
     for setting in settings:
-        if setting not in known:
+        if setting not in allowed:
             raise TypeError(
-                f"{setting}: encoder {name!r} has no such setting, expected {', '.join(known)}"
+                f"{setting}: encoder {name!r} has no such setting, expected {', '.join(allowed)}"
             )
     return _row(name)(**settings)
 
 
 def check_encoder(name: str, settings: Iterable[str]) -> None:
-    """ValueError with the nearest right name unless there is such an encoder with such settings."""
+    """Raise ValueError with the nearest right name unless the encoder and its settings exist."""
     expect_known("encoder", name, ENCODERS)
     if "d_model" in settings:
         raise ValueError("encoder_settings: got d_model, expected it as embedding")

@@ -1,6 +1,6 @@
 """S5: a complex diagonal state-space block (Smith et al., 2023). Beyond the paper's legend.
 
-The continuous system x' = Λ x + B h, y = 2 Re(C x) + skip · h starts as the diagonalised normal
+The continuous system x' = Λ x + B h, y = 2 Re(C x) + skip · h starts as the diagonalized normal
 part of HiPPO-LegS; of each conjugate pair of eigenvalues one is kept, hence the factor 2.
 """
 
@@ -27,7 +27,7 @@ STEP_SIZES = (1e-3, 1e-1)  # the step sizes start log-uniform in this range, as 
 
 
 class ComplexState(NamedTuple):
-    """Real and imaginary part of the latent state, (B, N / 2) each."""
+    """This state is the real and imaginary part of the latent state, (B, N / 2) each."""
 
     real: Tensor
     imaginary: Tensor
@@ -67,7 +67,7 @@ class S5Block(HistoryEncoder):
         self.gate = nn.Linear(d_model, d_model)
 
     def initial_state(self, batch: int) -> ComplexState:
-        """Zeros."""
+        """Return zeros."""
         zeros = torch.zeros(batch, self.d_state // 2, **carried(self.skip))
         return ComplexState(zeros, torch.zeros_like(zeros))
 
@@ -104,7 +104,7 @@ class S5Block(HistoryEncoder):
         return h_t + self._read_out(latent, x), ComplexState(latent.real, latent.imag)
 
     def _discrete(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Λ̄, (N / 2,), and B̄ x, (…, N / 2), complex."""
+        """Return Λ̄, (N / 2,), and B̄ x, (…, N / 2), complex."""
         carry = carried(self.skip)["dtype"]
         rate, frequency = -self.log_rate.to(carry).exp(), self.frequency.to(carry)
         size = self.log_step_size.to(carry).exp()
@@ -142,7 +142,7 @@ def s5(
     norm: bool = False,
     step_sizes: tuple[float, float] = STEP_SIZES,
 ) -> Stack:
-    """The row `s5`."""
+    """Make the row `s5`."""
     positive_sizes(layers=layers)
     return Stack(
         [S5Block(d_model, d_state, step_sizes=step_sizes) for _ in range(layers)], norm=norm
@@ -150,7 +150,7 @@ def s5(
 
 
 def _exponentials(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(x + iy) and exp(x + iy) - 1, the latter without cancellation for small arguments."""
+    """Return exp(x + iy) and exp(x + iy) - 1, the latter without cancellation near zero."""
     size, cosine, sine = x.exp(), y.cos(), y.sin()
     half = (y / 2).sin()
     below = torch.expm1(x) * cosine - 2 * half * half
@@ -158,6 +158,6 @@ def _exponentials(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gaussian(rows: int, columns: int, scale: float) -> tuple[Tensor, Tensor]:
-    """A real Gaussian matrix as (real, zero imaginary) parts."""
+    """Draw a real Gaussian matrix as (real, zero imaginary) parts."""
     real = scale * torch.randn(rows, columns, dtype=torch.float64)
     return real, torch.zeros_like(real)

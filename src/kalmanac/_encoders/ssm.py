@@ -39,7 +39,7 @@ class SSMLayer(HistoryEncoder):
         self.out_projection = Linear(d_state, d_model)
 
     def initial_state(self, batch: int) -> LatentState:
-        """x = 0."""
+        """Return x = 0."""
         weight = self.out_projection.weight
         return LatentState(torch.zeros(batch, self.d_state, **carried(weight)))
 
@@ -83,7 +83,7 @@ def vssm(
     norm: bool = False,
     raw_step_size: float = RAW_STEP_SIZE,
 ) -> Stack:
-    """The row `vssm`."""
+    """Make the row `vssm`."""
     positive_sizes(layers=layers)
     stacked = [SSMLayer(d_model, d_state, raw_step_size=raw_step_size) for _ in range(layers)]
     return Stack(stacked, norm=norm)

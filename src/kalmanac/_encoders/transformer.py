@@ -64,7 +64,7 @@ class TransformerEncoder(HistoryEncoder):
         self.register_buffer("positions", sinusoids(window, d_model), persistent=False)
 
     def initial_state(self, batch: int) -> Window:
-        """An empty window."""
+        """Return an empty window."""
         kind = carried(self.positions)
         tokens = torch.zeros(batch, self.window, self.d_model, **kind)
         return Window(tokens, torch.zeros(batch, dtype=torch.int64, device=kind["device"]))
@@ -123,13 +123,13 @@ class TransformerEncoder(HistoryEncoder):
         return self.norm(z[:, 0]), Window(tokens, newest + 1)
 
     def _room(self, state: Window) -> int:
-        """How many steps every row can take before its window rolls; 0 where that is unreadable."""
+        """Count the steps of every row before its window rolls; 0 where that is unreadable."""
         if not readable(state.filled) or state.filled.numel() == 0:
             return 0
         return self.window - int(state.filled.max())
 
     def _pass(self, h: Tensor, state: Window | None, reset: Tensor | None) -> Tensor:
-        """z (B, n, E) of n new tokens behind those of `state`; no window rolls meanwhile."""
+        """Return z (B, n, E) of n new tokens behind those of `state`; no window rolls meanwhile."""
         batch, n, _ = h.shape
         if state is None and reset is None:
             x = h + self.positions[:n].to(h.dtype)
@@ -140,8 +140,8 @@ class TransformerEncoder(HistoryEncoder):
         new = torch.arange(n, device=h.device)
         episode = new.new_zeros(batch, n) if reset is None else reset.long().cumsum(1)
         old = 0 if state is None else self.window
-        held = new.new_zeros(batch) if state is None else state.filled
-        place = held[:, None] + new
+        filled = new.new_zeros(batch) if state is None else state.filled
+        place = filled[:, None] + new
         if reset is not None:
             since = _last_reset(reset)
             place = torch.where(since < 0, place, new - since)
@@ -151,7 +151,7 @@ class TransformerEncoder(HistoryEncoder):
             tokens = torch.cat([state.tokens.to(h.dtype), h], 1)
             place = torch.cat([slot.expand(batch, -1), place], 1)
             episode = torch.cat([episode.new_zeros(batch, old), episode], 1)
-            real = torch.cat([slot < held[:, None], real], 1)
+            real = torch.cat([slot < filled[:, None], real], 1)
         index = torch.arange(old + n, device=h.device)
         allowed = (index <= index[:, None]) & (episode[:, :, None] == episode[:, None])
         allowed = allowed & real[:, None] | (index == index[:, None])
@@ -163,16 +163,16 @@ class TransformerEncoder(HistoryEncoder):
     def _advance(
         self, state: Window, h: Tensor, lengths: Tensor | None, reset: Tensor | None
     ) -> Window:
-        """The windows after the n tokens of h (fewer where `lengths` says so); none rolls."""
+        """Return the windows after n tokens of h (fewer where `lengths` says so); none rolls."""
         n = h.shape[1]
-        taken = torch.full_like(state.filled, n)
+        added = torch.full_like(state.filled, n)
         if lengths is not None:
-            taken = lengths.to(taken).clamp(max=n)
-        dropped = torch.zeros_like(taken)  # tokens before the last reset, old ones included
+            added = lengths.to(added).clamp(max=n)
+        dropped = torch.zeros_like(added)  # tokens before the last reset, old ones included
         if reset is not None and n:
             since = _last_reset(reset[:, :n])[:, -1]
             dropped = (state.filled + since).masked_fill(since < 0, 0)
-        count = state.filled + taken - dropped
+        count = state.filled + added - dropped
         slot = torch.arange(self.window, device=h.device)
         source = slot + dropped[:, None]  # counted over the old tokens, then the new ones
         is_new = source >= state.filled[:, None]
@@ -204,25 +204,25 @@ class Block(nn.Module):
         nn.init.zeros_(self.out_projection.bias)
 
     def forward(self, x: Tensor, allowed: Tensor | None, queries: Tensor | None = None) -> Tensor:
-        """x (B, S, E). `allowed` (B, Q, S) bool says who sees whom; None is plainly causal.
+        """x (B, S, E). `allowed` (B, Q, S) bool says who attends to whom; None is causal.
 
         With `queries` (B, Q, E), only their outputs are computed, else those of all of x.
         """
-        asking = x if queries is None else queries
+        targets = x if queries is None else queries
         if queries is None:
             q, k, v = self.in_projection(x).chunk(3, -1)
         else:
             weight, bias, width = self.in_projection.weight, self.in_projection.bias, x.shape[2]
-            q = F.linear(asking, weight[:width], bias[:width])
+            q = F.linear(targets, weight[:width], bias[:width])
             k, v = F.linear(x, weight[width:], bias[width:]).chunk(2, -1)
         q, k, v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
         mask = None if allowed is None else allowed[:, None]
         if self.dropout.works:
-            seen = self._attend_to_some(q, k, v, mask)
+            attended = self._attend_to_some(q, k, v, mask)
         else:
-            seen = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-        seen = self.out_projection(seen.transpose(1, 2).flatten(2))
-        y = self.attention_norm(asking + self.dropout(seen))
+            attended = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+        attended = self.out_projection(attended.transpose(1, 2).flatten(2))
+        y = self.attention_norm(targets + self.dropout(attended))
         wide = self.dropout(F.relu(self.widen(y)))
         return self.feedforward_norm(y + self.dropout(self.narrow(wide)))
 
@@ -235,13 +235,13 @@ class Block(nn.Module):
 
 
 def _last_reset(reset: Tensor) -> Tensor:
-    """(B, T): the step of the last reset so far, or -1."""
+    """Return (B, T): the step of the last reset so far, or -1."""
     step = torch.arange(reset.shape[1], device=reset.device).expand_as(reset)
     return step.masked_fill(~reset, -1).cummax(1).values
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
-    """(W, E): sin and cos of position · 10000^(-2i / E) in turn (Vaswani et al., 2017)."""
+    """Return (W, E): sin and cos of position · 10000^(-2i / E) in turn (Vaswani et al., 2017)."""
     place = torch.arange(positions, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angle = place * torch.exp(-math.log(10000.0) / d_model * even)

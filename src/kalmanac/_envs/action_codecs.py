@@ -14,7 +14,7 @@ _ROUNDING = 1e-5  # how far beyond ±1 an action may be by rounding
 
 
 class ActionCodec(ABC):
-    """Turns an agent's actions into those of an environment.
+    """An action codec turns an agent's actions into those of an environment.
 
     The agent's actions are int64 (n,), 0 … A−1, for a discrete space; float32 (n, A) in [−1, 1]
     for a continuous one.
@@ -25,16 +25,16 @@ class ActionCodec(ABC):
 
     @abstractmethod
     def decode(self, actions: Any) -> NDArray[Any]:
-        """What a vector environment's `step` takes, for a batch of the agent's actions."""
+        """Return what a vector environment's `step` takes, for a batch of the agent's actions."""
 
     @abstractmethod
     def sample(
         self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
     ) -> NDArray[Any]:
-        """`n` actions of the agent, uniformly at random among those that `mask` (n, A) allows."""
+        """Draw `n` actions of the agent uniformly among those that `mask` (n, A) allows."""
 
     def mask(self, values: Any) -> NDArray[np.bool_]:
-        """Masks as an environment tells them, (n, …) with A numbers each, as bool (n, A)."""
+        """Return masks as an environment gives them, (n, …) with A numbers each, as bool (n, A)."""
         if not self.discrete:
             raise ValueError("action_mask: got one, expected none for continuous actions")
         array = np.asarray(values)
@@ -53,7 +53,7 @@ class ActionCodec(ABC):
 
 
 def action_codec(space: Space) -> ActionCodec:
-    """The codec for actions of one environment's `space`."""
+    """Make the codec for actions of one environment's `space`."""
     if isinstance(space, spaces.Discrete):
         return DiscreteAction(space)
     if isinstance(space, spaces.MultiDiscrete):

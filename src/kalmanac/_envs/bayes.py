@@ -32,7 +32,7 @@ class Ceiling:
     """The best fixed threshold on |posterior mean| / std, and what it reaches."""
 
     threshold: float
-    normalised_return: float  # mean return, divided by the reward of a win
+    normalized_return: float  # mean return, divided by the reward of a win
     length: float  # mean number of steps, the decision included
     win_rate: float
 
@@ -67,7 +67,7 @@ def bayes_threshold(
     returns, lengths, wins = totals / episodes
     best = int(np.argmax(returns))
     return Ceiling(
-        threshold=float(grid[best]), normalised_return=float(returns[best] / win),
+        threshold=float(grid[best]), normalized_return=float(returns[best] / win),
         length=float(lengths[best]), win_rate=float(wins[best]),
     )  # fmt: skip
 
@@ -86,12 +86,13 @@ def _simulate(
     # Clearest so far: rises with time, so that a threshold is first met where it is first exceeded.
     clarity = np.divide(np.abs(mean), std, out=np.full_like(mean, np.inf), where=std > 0)
     clearest = np.maximum.accumulate(clarity, axis=1)
-    asked = np.stack([np.searchsorted(row, grid) for row in clearest])  # (episodes, K)
-    decided = asked < rules.horizon
-    asked = np.minimum(asked, rules.horizon - 1)  # the last step pays a decision or the loss
-    won = np.take_along_axis(right, asked, axis=1) & (decided | decide_at_horizon)
-    returns = np.where(won, rules.win, rules.loss) - rules.cost * asked
-    return np.stack([returns.sum(axis=0), (asked + 1).sum(axis=0), won.sum(axis=0)])
+    questions = np.stack([np.searchsorted(row, grid) for row in clearest])  # (episodes, K)
+    decided = questions < rules.horizon
+    # the last step pays a decision or the loss
+    questions = np.minimum(questions, rules.horizon - 1)
+    won = np.take_along_axis(right, questions, axis=1) & (decided | decide_at_horizon)
+    returns = np.where(won, rules.win, rules.loss) - rules.cost * questions
+    return np.stack([returns.sum(axis=0), (questions + 1).sum(axis=0), won.sum(axis=0)])
 
 
 def adversarial_settings() -> dict[str, Any]:

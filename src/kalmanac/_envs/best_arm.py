@@ -34,7 +34,7 @@ class Rules:
     """The rules say what an episode is drawn from and what it pays.
 
     `mu` and `sigma` are intervals (low, high) of uniform distributions; low = high fixes the value.
-    In a vectorised environment each bound may also be an array with one value for each bandit.
+    In a vectorized environment each bound may also be an array with one value for each bandit.
     """
 
     cost: float = 0.0  # ρ: what asking once costs
@@ -103,7 +103,7 @@ def ask(xp: Any, bandits: Bandits, asked: Any, noise: Any) -> Bandits:
 def outcome(
     xp: Any, action: Any, bandits: Bandits, *, horizon: Any, cost: Any, win: Any, loss: Any
 ) -> Outcome:
-    """Tell what asking or deciding pays, and where it ends an episode."""
+    """Compute what asking or deciding pays, and where it ends an episode."""
     decided = action != ASK
     ended = decided | (bandits.count >= horizon)
     won = decided & ((action == ABOVE) == (bandits.mu > 0))
@@ -117,9 +117,9 @@ def posterior_of(
     noise = sigma * sigma
     evidence = noise + count * prior_variance
     # No evidence: σ = 0 before the first sample. The prior stands.
-    known = evidence > 0
-    scale = prior_variance / xp.where(known, evidence, xp.ones_like(evidence))
-    std = xp.sqrt(xp.where(known, scale * noise, xp.full_like(evidence, prior_variance)))
+    informed = evidence > 0
+    scale = prior_variance / xp.where(informed, evidence, xp.ones_like(evidence))
+    std = xp.sqrt(xp.where(informed, scale * noise, xp.full_like(evidence, prior_variance)))
     return scale * total, std
 
 
@@ -198,14 +198,14 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
     def act(self, actions: NDArray[np.integer[Any]]) -> Outcome:
         """Take one action for each bandit, (num_envs,), and leave those that end as they are."""
         rules = self.rules
-        found = outcome(
+        result = outcome(
             np, actions, self._bandits,
             horizon=rules.horizon, cost=rules.cost, win=rules.win, loss=rules.loss,
         )  # fmt: skip
         asked = actions == ASK
-        noise = self._drawn(asked, self.np_random.standard_normal)
+        noise = self._draw_at(asked, self.np_random.standard_normal)
         self._bandits = ask(np, self._bandits, asked, noise)
-        return found
+        return result
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """Return all that the future depends on, as arrays and plain data."""
@@ -226,12 +226,12 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
             if name in values:
                 hidden[name] = values[name]
             else:
-                hidden[name] = between(low, high, self._drawn(at, self.np_random.random))
-        new = begin(np, **hidden, noise=self._drawn(at, self.np_random.standard_normal))
+                hidden[name] = between(low, high, self._draw_at(at, self.np_random.random))
+        new = begin(np, **hidden, noise=self._draw_at(at, self.np_random.standard_normal))
         both = zip(new, self._bandits, strict=True)
         self._bandits = Bandits(*(np.where(at, x, y) for x, y in both))
 
-    def _drawn(self, at: Bools, draw: Callable[[int], Floats]) -> Floats:
+    def _draw_at(self, at: Bools, draw: Callable[[int], Floats]) -> Floats:
         """Draw a number for each place that needs one, in their order; zeros elsewhere."""
         numbers = np.zeros(self.num_envs)
         numbers[at] = draw(int(np.count_nonzero(at)))
@@ -264,16 +264,16 @@ class BestArmVector(VectorEnv[Observations, NDArray[np.int64], NDArray[Any]]):
         return belief
 
     def _infos(self) -> dict[str, Any]:
-        """Tell what `BestArm` tells in its info, for every bandit."""
-        told = [np.ones(self.num_envs, np.bool_) for _ in range(3)]
+        """Return what `BestArm` has in its info, for every bandit."""
+        masks = [np.ones(self.num_envs, np.bool_) for _ in range(3)]
         return {
             "mu": self._bandits.mu.copy(), "sigma": self._bandits.sigma.copy(),
             "privileged": self._beliefs(),
-            "_mu": told[0], "_sigma": told[1], "_privileged": told[2],
+            "_mu": masks[0], "_sigma": masks[1], "_privileged": masks[2],
         }  # fmt: skip
 
     def _final(self, ended: Bools, won: Bools) -> dict[str, Any]:
-        """Tell what the bandits that end leave behind before they are replaced; zeros elsewhere."""
+        """Return what the bandits that end leave behind when they are replaced; zeros elsewhere."""
         rows = self._observations()[ended]
         last = np.full(self.num_envs, None, dtype=object)
         last[ended] = np.fromiter(rows, dtype=object, count=len(rows))

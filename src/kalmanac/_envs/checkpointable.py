@@ -26,7 +26,7 @@ _FORGETFUL = (PassiveEnvChecker, OrderEnforcing)  # wrappers without a past
 
 
 def environment_state(env: Environment) -> Any | None:
-    """Return the state of `env` as arrays and plain data, or None where it cannot be told.
+    """Return the state of `env` as arrays and plain data, or None where it is unknown.
 
     Examples:
         >>> import gymnasium
@@ -113,7 +113,7 @@ def _resumable(env: Environment) -> bool:
     )
 
 
-def own_stream(wrapper: gymnasium.Wrapper[Any, Any, Any, Any], seed: int) -> np.random.Generator:
+def random_stream(wrapper: gymnasium.Wrapper[Any, Any, Any, Any], seed: int) -> np.random.Generator:
     """Make a wrapper's own generator, apart from those of the environment and other wrappers.
 
     The seed, the wrapper's kind and how many of its kind are beneath decide it, so that another
@@ -150,5 +150,5 @@ def check_state(state: Mapping[str, Any], like: Mapping[str, Any], within: str =
 def check_names(state: Mapping[str, Any], like: Collection[str], within: str = "state") -> None:
     """Refuse a state that has not the names of the present one."""
     if not isinstance(state, Mapping) or set(state) != set(like):
-        came = list(state) if isinstance(state, Mapping) else type(state).__name__
-        raise ValueError(f"{within}: got {came}, expected {list(like)}")
+        received = list(state) if isinstance(state, Mapping) else type(state).__name__
+        raise ValueError(f"{within}: got {received}, expected {list(like)}")

@@ -90,8 +90,8 @@ class DMC(gymnasium.Env[Floats, Floats]):
             raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
         if not self._as_it_is:
             action = self._middle + self._half * action
-        _, reward, discount, seen = self._sim.step(action)
-        observation = self._flat(seen)
+        _, reward, discount, parts = self._sim.step(action)
+        observation = self._flat(parts)
         over = self._sim._reset_next_step
         info = {"privileged": observation.copy()}
         return observation, float(reward), over and discount == 0, over and discount != 0, info

@@ -1,7 +1,7 @@
 """NoVel: three classic control tasks whose velocities are hidden, as in RL Baselines3 Zoo.
 
-Positions and angles are shown, speeds have to be told from how they change. Physics, rewards and
-time limits are Gymnasium's.
+Positions and angles are observed; speeds have to be inferred from how they change. Physics,
+rewards and time limits are Gymnasium's.
 """
 
 from collections.abc import Mapping
@@ -59,10 +59,10 @@ class ClassicControl(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArg
 
 
 def novel(task: str = "Pendulum", *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """Make one of TASKS, whose `info["privileged"]` tells positions and velocities."""
+    """Make one of TASKS, whose `info["privileged"]` holds positions and velocities."""
     if task not in TASKS:
         raise ValueError(f"task: got {task!r}, expected one of {', '.join(TASKS)}")
-    known = TASKS[task]
-    physics = ClassicControl(gymnasium.make(known.id, render_mode=render_mode).unwrapped)
-    whole = ObservationAsPrivileged(TimeLimit(physics, known.horizon))
-    return HiddenNumbers(whole, known.velocities)
+    settings = TASKS[task]
+    physics = ClassicControl(gymnasium.make(settings.id, render_mode=render_mode).unwrapped)
+    whole = ObservationAsPrivileged(TimeLimit(physics, settings.horizon))
+    return HiddenNumbers(whole, settings.velocities)

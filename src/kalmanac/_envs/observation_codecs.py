@@ -24,16 +24,16 @@ SMALLEST_IMAGE = 8  # pixels a side: a smaller uint8 array is a table of numbers
 
 
 class Part(ABC):
-    """One leaf of an observation space."""
+    """A part is one leaf of an observation space."""
 
-    scaled = False  # True: measured numbers, which a normaliser may shift and scale
+    scaled = False  # True: measured numbers, which a normalizer may shift and scale
 
     def __init__(self, path: Path, shape: tuple[int, ...], width: int) -> None:
         self.path, self.shape, self.width = path, shape, width
         self.name = "observation" + "".join(f"[{key!r}]" for key in path)
 
     def rows(self, batch: Any) -> NDArray[Any]:
-        """This leaf of a batch, (n, *shape).
+        """Return this leaf of a batch, (n, *shape).
 
         A batch is what a vector environment gives, or a list of observations; `final_obs` comes
         as an array of those.
@@ -41,16 +41,16 @@ class Part(ABC):
         if not self.path:
             return self._checked(self._stacked(batch))
         if isinstance(batch, list) or (isinstance(batch, np.ndarray) and batch.dtype == object):
-            return self._checked(self._stacked([self._found(row) for row in batch]))
-        return self._checked(self._stacked(self._found(batch)))
+            return self._checked(self._stacked([self._select(row) for row in batch]))
+        return self._checked(self._stacked(self._select(batch)))
 
     @abstractmethod
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Rows (n, *shape) as (n, width): float32 features, or the uint8 pixels of an image."""
+        """Turn rows (n, *shape) into (n, width): float32 features, or uint8 pixels of an image."""
 
     def is_single(self, observation: Any) -> bool:
-        """Whether this is one observation, and not a batch of them."""
-        shape = np.shape(self._found(observation))
+        """Return whether this is one observation, and not a batch of them."""
+        shape = np.shape(self._select(observation))
         if shape == self.shape:
             return True
         if shape[1:] == self.shape and len(shape) == len(self.shape) + 1 and shape[0]:
@@ -59,13 +59,15 @@ class Part(ABC):
             f"{self.name}: got shape {shape}, expected {self.shape} or {('n', *self.shape)}"
         )
 
-    def _found(self, observation: Any) -> Any:
+    def _select(self, observation: Any) -> Any:
         for key in self.path:
             try:
                 observation = observation[key]
             except (KeyError, IndexError, TypeError):
-                came = type(observation).__name__
-                raise ValueError(f"{self.name}: got {came} without {key!r}, expected it") from None
+                received = type(observation).__name__
+                raise ValueError(
+                    f"{self.name}: got {received} without {key!r}, expected it"
+                ) from None
         return observation
 
     def _stacked(self, batch: Any) -> NDArray[Any]:
@@ -144,7 +146,7 @@ class Image(Part):
         super().__init__(path, space.shape, int(np.prod(space.shape)))
 
     def encode(self, rows: NDArray[Any]) -> NDArray[np.uint8]:
-        """The pixels (n, C · H · W), channel by channel."""
+        """Return the pixels (n, C · H · W), channel by channel."""
         if len(rows) and rows.dtype != np.uint8:
             raise ValueError(f"{self.name}: got {rows.dtype}, expected uint8")
         if self._last and len(rows):
@@ -153,7 +155,7 @@ class Image(Part):
 
 
 def is_image(space: Space) -> bool:
-    """A uint8 Box of 0 … 255 with sides of at least 8 pixels; the shortest axis is the channels'.
+    """Return whether `space` is a uint8 Box of 0 … 255 with sides of at least 8 pixels.
 
     With three axes the channels are the first or the last, whichever is shorter.
     """
@@ -169,7 +171,7 @@ def is_image(space: Space) -> bool:
 
 
 def parts(space: Space, path: Path = ()) -> list[Part]:
-    """The leaves of `space` in order; kinds that cannot be read are refused by name."""
+    """List the leaves of `space` in order; kinds that cannot be read are refused by name."""
     if isinstance(space, spaces.Box):
         return [Image(path, space) if is_image(space) else Numbers(path, space.shape, scaled=True)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -188,7 +190,7 @@ def parts(space: Space, path: Path = ()) -> list[Part]:
 
 
 class ObservationCodec:
-    """Turns a batch of observations into the vector and the images of an `Observation`.
+    """This codec turns a batch of observations into the vector and the images of an `Observation`.
 
     The features of all parts stand side by side in the order of the space: numbers as they are,
     one-hot codes for choices. Images stay uint8, apart from the features.
@@ -198,20 +200,20 @@ class ObservationCodec:
     """
 
     def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
-        found = parts(space)
+        leaves = parts(space)
         self._mask: Part | None = None
         if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
-            for part in found:
+            for part in leaves:
                 if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
                     self._mask = part
-        self._parts = [part for part in found if part is not self._mask]
+        self._parts = [part for part in leaves if part is not self._mask]
         self._features = [part for part in self._parts if not isinstance(part, Image)]
         self._images = [part for part in self._parts if isinstance(part, Image)]
         if not any(part.width for part in self._parts):
             raise ValueError(f"observation space: got {space}, expected at least one part to see")
         self.size = sum(part.width for part in self._features)  # O
         self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
-        # (O,) bool: numbers that a normaliser may scale; the others are codes
+        # (O,) bool: numbers that a normalizer may scale; the others are codes
         self.scaled = np.repeat(
             np.array([part.scaled for part in self._features], np.bool_),
             [part.width for part in self._features],
@@ -219,11 +221,11 @@ class ObservationCodec:
 
     @property
     def has_action_mask(self) -> bool:
-        """Whether an action mask comes inside the observation."""
+        """Return whether an action mask comes inside the observation."""
         return self._mask is not None
 
     def encode(self, batch: Any) -> Observation[NDArray[Any]]:
-        """The vector (n, O) and the images (n, P) of a batch.
+        """Return the vector (n, O) and the images (n, P) of a batch.
 
         The batch is what a vector environment gives, or a list of observations.
         """
@@ -235,11 +237,11 @@ class ObservationCodec:
         return Observation(vector, np.concatenate(images, axis=1) if images else None)
 
     def action_mask(self, batch: Any) -> NDArray[Any] | None:
-        """The masks inside the observations, (n, …); None if there are none."""
+        """Return the masks inside the observations, (n, …); None if there are none."""
         return None if self._mask is None else self._mask.rows(batch)
 
     def as_batch(self, observation: Any) -> tuple[Any, bool]:
-        """A batch, and whether a single observation was given instead."""
+        """Return a batch, and whether the argument was a single observation."""
         first = self._parts[0]
         if not first.path:
             observation = np.asarray(observation)
@@ -250,12 +252,12 @@ class ObservationCodec:
 
 
 def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
-    """The codec for observations of one environment's `space`."""
+    """Make the codec for observations of one environment's `space`."""
     return ObservationCodec(space, actions)
 
 
 def privileged_space(env: Environment) -> spaces.Box | None:
-    """The space of `info["privileged"]`, an environment's true state; None if it tells none.
+    """Return the space of `info["privileged"]`, an environment's true state; None: it has none.
 
     An environment declares it as an attribute `privileged_space`; wrappers and copies in a
     `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.

@@ -2,7 +2,7 @@
 
 Tasks and rewards are those of popgym 1.0.6, whose numbers the paper reports. The adapter one-hot
 encodes what is discrete, counts the actions of a grid through, brings continuous ones to [−1, 1]
-and tells the hidden state.
+and reports the hidden state.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
             raise gymnasium.error.ResetNeeded("step: no episode is running, call reset first")
         if self.own_action is not None:
             action = self.own_action(action)
-        # What popgym tells in an info of its own is no business of the agent.
+        # The agent must not learn what popgym puts into its own info.
         observation, reward, terminated, truncated, _ = self._task.step(action)
         self._running = not (terminated or truncated)
         info = self._info()
@@ -89,7 +89,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """Return all that the future depends on, as plain data and arrays."""
-        random = self._task.np_random.bit_generator.state  # asked first: it may only now be made
+        random = self._task.np_random.bit_generator.state  # first: reading it may create it
         return {"task": _changing(self._task), "running": self._running, "generator": random}
 
     def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
@@ -180,18 +180,18 @@ def _actions(
 
 def _changing(task: Any) -> dict[str, Any]:
     """Collect a task's numbers, arrays and decks; the rest stays as it was constructed."""
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for name, value in vars(task).items():
         if hasattr(value, "hands"):
             hands = {player: list(cards) for player, cards in value.hands.items()}
-            found[name] = {"cards": value.idx.copy(), "left": value.deck_len, "hands": hands}
+            state[name] = {"cards": value.idx.copy(), "left": value.deck_len, "hands": hands}
         elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-            found[name] = value.copy()
+            state[name] = value.copy()
         elif isinstance(value, np.generic):
-            found[name] = value.item()
+            state[name] = value.item()
         elif isinstance(value, bool | int | float) or value is None:
-            found[name] = value.value if isinstance(value, Enum) else value
-    return found
+            state[name] = value.value if isinstance(value, Enum) else value
+    return state
 
 
 def _restore(task: Any, name: str, value: Any) -> None:

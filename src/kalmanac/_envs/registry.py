@@ -1,7 +1,7 @@
 """The registry knows how to make each environment. A new one is its file and one row here.
 
-Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME". Whose
-code a name stands for can be asked without importing any of it.
+Names outside the table are Gymnasium ids ("CartPole-v1", "module:Name-v0") or "module:NAME".
+`foreign_code` says whose code a name stands for without importing any of it.
 """
 
 import difflib
@@ -25,7 +25,7 @@ from kalmanac._envs.dmc import DMC
 from kalmanac._envs.popgym import POPGym
 from kalmanac._envs.sensors import Corruption, corrupted
 from kalmanac._envs.track import Track
-from kalmanac._envs.workers import TIMEOUT, Workers, words
+from kalmanac._envs.workers import TIMEOUT, Workers, describe_exception
 from kalmanac._envs.wrappers import PrivilegedObservation
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -146,23 +146,24 @@ def environment(name: str) -> EnvironmentSpec:
     if ":" in name:
         module, attribute = name.split(":", 1)
         try:
-            found = getattr(importlib.import_module(module), attribute, None)
+            target = getattr(importlib.import_module(module), attribute, None)
         except ModuleNotFoundError as error:
             raise ValueError(f"env: got {name!r}, expected a module to import: {error}") from None
         except (Exception, SystemExit) as error:  # of code that is not ours
             raise ValueError(
-                f"env: got {name!r}, which raised {words(error)}, expected a module to import"
+                f"env: got {name!r}, which raised {describe_exception(error)}, "
+                "expected a module to import"
             ) from error
-        if isinstance(found, EnvironmentSpec):
-            return found
-        if callable(found):
-            if (found.__module__ or "").split(".")[0] in sys.stdlib_module_names:
+        if isinstance(target, EnvironmentSpec):
+            return target
+        if callable(target):
+            if (target.__module__ or "").split(".")[0] in sys.stdlib_module_names:
                 # a run folder names its environment: it must not name os:system
                 raise ValueError(f"env: got {name!r}, expected something that makes environments")
-            return _described(name, found)
-        if found is not None:
+            return _describe(name, target)
+        if target is not None:
             raise TypeError(
-                f"env: got {name!r}, a {type(found).__name__}, "
+                f"env: got {name!r}, a {type(target).__name__}, "
                 "expected an EnvironmentSpec or a callable"
             )
         name = attribute  # importing the module may have registered the id
@@ -241,7 +242,7 @@ def make_vector(
     """Make `num_envs` copies of environment `name`, with its own settings but for those given.
 
     Args:
-        privileged: the observation is the environment's true state: what the Oracle sees.
+        privileged: the observation is the environment's true state: what the Oracle observes.
         corruption: what happens to readings and actions on their way; None is nothing.
         workers: 0 steps all copies in this process. Otherwise each has a process of its own, and at
             most so many of them step at once; "auto" takes as many as there are cores where the
@@ -310,14 +311,14 @@ def worker_count(
     return workers
 
 
-def _described(name: str, found: Callable[..., Any]) -> EnvironmentSpec:
-    summary = (inspect.getdoc(found) or "").split("\n", 1)[0]
+def _describe(name: str, make: Callable[..., Any]) -> EnvironmentSpec:
+    summary = (inspect.getdoc(make) or "").split("\n", 1)[0]
     takes: Mapping[str, Any] = {}
-    with suppress(ValueError):  # a function that is not written in Python may not tell
-        takes = inspect.signature(found).parameters
+    with suppress(ValueError):  # a function that is not written in Python may have none
+        takes = inspect.signature(make).parameters
     if "num_envs" in takes:
-        vector = found
+        vector = make
         return EnvironmentSpec(
             name, summary, lambda num_envs, **settings: vector(num_envs=num_envs, **settings)
         )
-    return EnvironmentSpec(name, summary, single=found)
+    return EnvironmentSpec(name, summary, single=make)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.checkpointable import environment_state, restore_environment
 from kalmanac._envs.observation_codecs import privileged_space
-from kalmanac._envs.wrappers import Corrupting, ObservationAsPrivileged, float_box
+from kalmanac._envs.wrappers import CorruptionWrapper, ObservationAsPrivileged, float_box
 from kalmanac._settings import CorruptionSettings
 
 Env = gymnasium.Env[Any, Any]
@@ -45,12 +45,12 @@ class Corruption(CorruptionSettings):
         burst_length("dropout_burst", self.dropout_burst, self.dropout)
 
     def __bool__(self) -> bool:
-        """Tell whether anything is corrupted."""
+        """Return whether anything is corrupted."""
         return bool(self.frame_repeat > 1 or self.action_noise or self.of_readings)
 
     @property
     def of_readings(self) -> bool:
-        """Tell whether observations are corrupted."""
+        """Return whether observations are corrupted."""
         return bool(self.noise or self.delay or self.dropout)
 
     def __str__(self) -> str:
@@ -65,8 +65,8 @@ class Corruption(CorruptionSettings):
 def corrupted(env: gymnasium.Env[Any, Any], how: Corruption) -> gymnasium.Env[Any, Any]:
     """Put the wrappers that `how` asks for around `env`.
 
-    An environment that tells no true state of its own tells the observation as it was before it was
-    corrupted, where that is one row of floats.
+    An environment that reports no true state of its own reports the observation as it was before it
+    was corrupted, where that is one row of floats.
 
     Examples:
         >>> import gymnasium
@@ -98,7 +98,7 @@ def _is_a_row(env: gymnasium.Env[Any, Any]) -> bool:
         return False
 
 
-class ObservationNoise(Corrupting):
+class ObservationNoise(CorruptionWrapper):
     """Adds N(0, σ²) to every number of every observation, the first one too (paper, section 5.3).
 
     The observation's bounds fall, since noise knows none.
@@ -118,13 +118,13 @@ class ObservationNoise(Corrupting):
         largest = float(np.finfo(np.float32).max)
         self.observation_space = spaces.Box(-largest, largest, space.shape, space.dtype.type)
 
-    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+    def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return o + σ·ε."""
         noise = self.stream.standard_normal(observation.shape, np.float32)
         return (observation + self.std * noise).astype(observation.dtype, copy=False)
 
 
-class ActionNoise(Corrupting):
+class ActionNoise(CorruptionWrapper):
     """Adds N(0, σ²) to every number of an action and clips the sum (paper, appendix H).
 
     σ is in units of half the action's range, so that it means the same for every environment: the
@@ -149,13 +149,13 @@ class ActionNoise(Corrupting):
         self._low, self._high = space.low, space.high
         self._scale = (self.std * (space.high - space.low) / 2).astype(space.dtype)
 
-    def act(self, action: NDArray[Any]) -> NDArray[Any]:
+    def transform_action(self, action: NDArray[Any]) -> NDArray[Any]:
         """Return clip(a + σ·ε)."""
         noise = self.stream.standard_normal(self._scale.shape, np.float32)
         return np.clip(action + self._scale * noise, self._low, self._high)
 
 
-class ObservationDropout(Corrupting):
+class ObservationDropout(CorruptionWrapper):
     """A reading goes missing with probability p: zeros stand in its place, never NaN.
 
     `info["observed"]` says whether the reading is there, at every reset and step; an environment
@@ -173,8 +173,8 @@ class ObservationDropout(Corrupting):
         >>> reading, info = env.reset(seed=0)
         >>> reading, info["observed"]
         (array([0.], dtype=float32), False)
-        >>> told = [env.step([0.0])[4]["observed"] for _ in range(5)]
-        >>> all(told), any(told)
+        >>> observed = [env.step([0.0])[4]["observed"] for _ in range(5)]
+        >>> all(observed), any(observed)
         (False, True)
     """
 
@@ -197,7 +197,7 @@ class ObservationDropout(Corrupting):
         self.observation_space = spaces.Box(low, high, space.shape, space.dtype.type)
         self._missing = False
 
-    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+    def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return the reading, or zeros."""
         likely = self._after_missing if self._missing else self._after_there
         self._missing = bool(self.stream.random() < (self.probability if first else likely))
@@ -206,7 +206,7 @@ class ObservationDropout(Corrupting):
         return np.zeros_like(observation) if self._missing else observation
 
     def memory(self) -> dict[str, Any]:
-        """Tell whether the last reading was missing."""
+        """Return whether the last reading was missing."""
         return {"missing": self._missing}
 
     def remember(self, memory: Mapping[str, Any]) -> None:
@@ -214,7 +214,7 @@ class ObservationDropout(Corrupting):
         self._missing = bool(memory["missing"])
 
 
-class ObservationDelay(Corrupting):
+class ObservationDelay(CorruptionWrapper):
     """Readings arrive `steps` steps late; until the second one does, the first one is repeated.
 
     `info["observed"]` of a reading arrives with it.
@@ -232,7 +232,7 @@ class ObservationDelay(Corrupting):
         self.steps = count("steps", steps, 0)
         self._pending: list[tuple[Any, bool]] = []  # the oldest first
 
-    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+    def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return the reading of `steps` steps ago."""
         # copied: an environment may go on in the array that it has handed out
         now = (copy.deepcopy(observation), bool(info.get("observed", True)))
@@ -243,7 +243,7 @@ class ObservationDelay(Corrupting):
         return with_mask_of(observation, copy.deepcopy(arrived))
 
     def memory(self) -> dict[str, Any]:
-        """Tell the readings that have not arrived yet."""
+        """Return the readings that have not arrived yet."""
         return {
             "readings": [reading for reading, _ in self._pending],
             "observed": [there for _, there in self._pending],
@@ -262,7 +262,7 @@ class ObservationDelay(Corrupting):
 class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Repeats every action `times` times, or until the episode ends or forbids it; rewards add up.
 
-    Only the last of the observations in between is seen.
+    The agent receives only the last of the observations in between.
 
     Examples:
         >>> from kalmanac import FrameRepeat, Track
@@ -305,7 +305,7 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         restore_environment(self.env, state)
 
 
-class HiddenNumbers(Corrupting):
+class HiddenNumbers(CorruptionWrapper):
     """Leaves the numbers at the places `hidden` out of every observation, the first one too.
 
     They are dropped, not set to zero: the observation is that much shorter. Places count from 0;
@@ -327,8 +327,8 @@ class HiddenNumbers(Corrupting):
         if not isinstance(space, spaces.Box) or len(space.shape) != 1:
             raise TypeError(f"observation space: got {space}, expected a Box of one axis")
         places = range(space.shape[0])
-        known = all(type(place) is not bool and place in places for place in hidden)
-        if not known or len(set(hidden)) != len(hidden) or not 0 < len(hidden) < len(places):
+        valid = all(type(place) is not bool and place in places for place in hidden)
+        if not valid or len(set(hidden)) != len(hidden) or not 0 < len(hidden) < len(places):
             raise ValueError(
                 f"hidden: got {hidden}, expected different places of 0 to {len(places) - 1}, "
                 "at least one and not all"
@@ -337,7 +337,9 @@ class HiddenNumbers(Corrupting):
         low, high = space.low[self._shown], space.high[self._shown]
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
 
-    def see(self, observation: NDArray[Any], info: dict[str, Any], first: bool) -> NDArray[Any]:
+    def transform_observation(
+        self, observation: NDArray[Any], info: dict[str, Any], first: bool
+    ) -> NDArray[Any]:
         """Return the numbers that are shown, as a new array."""
         return observation[self._shown]
 
@@ -373,11 +375,11 @@ def count(name: str, value: Any, least: int) -> int:
     return value
 
 
-def with_mask_of(now: Any, seen: Any) -> Any:
-    """Return `seen` with the action mask that stands in the observation `now`, if one does.
+def with_mask_of(now: Any, observation: Any) -> Any:
+    """Return `observation` with the action mask that stands in the observation `now`, if one does.
 
     What is allowed is no reading: it is neither late nor missing.
     """
-    if isinstance(now, Mapping) and "action_mask" in now and isinstance(seen, Mapping):
-        return {**seen, "action_mask": now["action_mask"]}
-    return seen
+    if isinstance(now, Mapping) and "action_mask" in now and isinstance(observation, Mapping):
+        return {**observation, "action_mask": now["action_mask"]}
+    return observation

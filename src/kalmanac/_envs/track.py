@@ -2,8 +2,8 @@
 
 The target is a stationary first-order process of unit variance, x_t = φ x_{t−1} + √(1 − φ²) ε_t,
 and a reading is y_t = x_t + σ ν_t. The action is an estimate of x_t and pays minus its squared
-error, so that the best policy is the conditional mean: here, a Kalman filter. One reading tells
-little where σ is large or the reading is missing; a memory tells more.
+error, so that the best policy is the conditional mean: here, a Kalman filter. One reading says
+little where σ is large or the reading is missing; a memory knows more.
 """
 
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ REACH = 4.0  # standard deviations: how far an estimate can go
 class Track(gymnasium.Env[Floats, Floats]):
     """The observation is a reading of the target, (1,); the action estimates where it is, (1,).
 
-    `info["privileged"]` tells x_t itself. An episode is cut after `horizon` steps.
+    `info["privileged"]` is x_t itself. An episode is cut after `horizon` steps.
 
     Args:
         decay: φ; the target forgets its place in about 1 / (1 − φ) steps.
@@ -130,7 +130,7 @@ def filter_error(
 
     With `told`, a Kalman filter leaves out the share `missing` of readings. Without, they are
     zeros like any other reading, and the estimate is the best weighted sum of all readings so far,
-    fitted to one half of the episodes and judged on the other.
+    fitted to one half of the episodes and tested on the other.
     """
     rng = np.random.default_rng(seed)
     target = np.empty((episodes, horizon))
@@ -142,11 +142,11 @@ def filter_error(
     there = rng.random(target.shape) >= missing
     reading = np.where(there, target + noise * rng.standard_normal(target.shape), 0.0)
     if not told:
-        fit, judge = slice(0, episodes, 2), slice(1, episodes, 2)
+        fit, test = slice(0, episodes, 2), slice(1, episodes, 2)
         errors = []
         for t in range(horizon):
             weights = np.linalg.lstsq(reading[fit, : t + 1], target[fit, t], rcond=None)[0]
-            errors.append(((reading[judge, : t + 1] @ weights - target[judge, t]) ** 2).mean())
+            errors.append(((reading[test, : t + 1] @ weights - target[test, t]) ** 2).mean())
         return float(np.mean(errors))
     mean, _ = exact_filter(reading, there, decay, noise)
     return float(((mean - target) ** 2).mean())

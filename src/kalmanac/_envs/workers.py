@@ -73,8 +73,8 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         methods = multiprocessing.get_all_start_methods()
         self._async: AsyncVectorEnv
         self._traces: _Traces
-        env = _Introduced(
-            self._first_question,
+        env = _StartHookVectorEnv(
+            self._on_start,
             [_InWorker(make) for make in makers],
             # a forked copy of a process that has used OpenMP aborts
             context="forkserver" if "forkserver" in methods else "spawn",
@@ -102,7 +102,7 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._together(lambda: self._async.step_async(actions), self._async.step_wait)
 
     def get_checkpoint_state(self) -> dict[str, Any] | None:
-        """Return the states of all, as of copies in this process; None where one is not told."""
+        """Return the states of all, as of copies in this process; None where one is unknown."""
         states = self._together(
             lambda: self._async.call_async("checkpoint_state"), self._async.call_wait
         )
@@ -130,7 +130,7 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         except (EOFError, OSError, gymnasium.error.Error):
             self._stop()
 
-    def _first_question(self, env: AsyncVectorEnv) -> None:
+    def _on_start(self, env: AsyncVectorEnv) -> None:
         """Ask for anything: a reply proves that the environment was built."""
         self._async = env
         self._traces = _Traces(env.error_queue)
@@ -151,14 +151,14 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         except multiprocessing.TimeoutError:
             pipes = self._async.parent_pipes
             silent = [i for i, pipe in enumerate(pipes) if pipe is None or not pipe.poll(0)]
-            told = f"did not answer within {self.timeout:g} s"
+            problem = f"did not answer within {self.timeout:g} s"
             cause: Exception | None = None
         except (EOFError, OSError) as error:
             for process in self._async.processes:  # one that has just died needs a moment
                 process.join(0.2)
             codes = [process.exitcode for process in self._async.processes]
             silent = [i for i, code in enumerate(codes) if code is not None]
-            told = f"its process ended with exit code {[codes[i] for i in silent]}"
+            problem = f"its process ended with exit code {[codes[i] for i in silent]}"
             cause = error
         except gymnasium.error.Error:
             raise
@@ -166,13 +166,13 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
             silent = [i for i, pipe in enumerate(self._async.parent_pipes) if pipe is None]
             if not silent:
                 raise
-            told = f"raised {words_of_a_process(error, self._traces.last)}"
+            problem = f"raised {describe_remote_exception(error, self._traces.last)}"
             cause = error
             cause.add_note(self._traces.last)
         self._stop()
         seeds = ("" if seed is None else f" (seed {seed})" for seed in self._seeds)
         named = [f"{i}{seed}" for i, seed in enumerate(seeds) if i in silent]
-        raise WorkerError(f"environment {', '.join(named)}: {told}{when}") from cause
+        raise WorkerError(f"environment {', '.join(named)}: {problem}{when}") from cause
 
     def _stop(self) -> None:
         """End all processes at once."""
@@ -195,24 +195,24 @@ class _Traces:
 
     def get(self) -> tuple[int, type[Exception], Any, str]:
         """Return the next error."""
-        found = self.queue.get()
-        self.last = str(found[3])
-        return found
+        entry = self.queue.get()
+        self.last = str(entry[3])
+        return entry
 
 
-class _Introduced(AsyncVectorEnv):
-    """This vector is shown to its owner as soon as its processes have been started.
+class _StartHookVectorEnv(AsyncVectorEnv):
+    """This vector calls `announce` with itself as soon as its processes have been started.
 
-    Gymnasium's first question would wait for ever for one that does not come to be. What the
-    processes share lives until this constructor ends: they must have been made by then.
+    Gymnasium's own first request would wait for ever for an environment that cannot be built. What
+    the processes share lives until this constructor ends: environments must be built by then.
     """
 
-    def __init__(self, introduce: Callable[[AsyncVectorEnv], None], *args: Any, **how: Any) -> None:
-        self._introduce = introduce
+    def __init__(self, announce: Callable[[AsyncVectorEnv], None], *args: Any, **how: Any) -> None:
+        self._announce = announce
         super().__init__(*args, **how)
 
     def _check_spaces(self) -> None:
-        self._introduce(self)
+        self._announce(self)
         super()._check_spaces()
 
 
@@ -231,23 +231,23 @@ class _InWorker:
         return Checkpointable(self.make())
 
 
-def words(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Say in one line what was raised: its kind and message, the file and the line."""
     frames = traceback.extract_tb(error.__traceback__)
-    return _words(error, [(frame.filename, frame.lineno or 0) for frame in frames])
+    return _describe(error, [(frame.filename, frame.lineno or 0) for frame in frames])
 
 
-def words_of_a_process(error: BaseException, trace: str) -> str:
+def describe_remote_exception(error: BaseException, trace: str) -> str:
     """Say the same of an error that came from another process, with its traceback as text."""
-    return _words(error, [(file, int(line)) for file, line in _PLACE.findall(trace)])
+    return _describe(error, [(file, int(line)) for file, line in _PLACE.findall(trace)])
 
 
-def _words(error: BaseException, places: Sequence[tuple[str, int]]) -> str:
-    told = " ".join(str(error).split())
-    told = f"{type(error).__name__}: {told}" if told else type(error).__name__
+def _describe(error: BaseException, places: Sequence[tuple[str, int]]) -> str:
+    text = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     # the environment's own line, not that of a library which it called
     own = [place for place in places if not place[0].startswith((*_LIBRARIES, "<"))]
     if not places:
-        return told
+        return text
     file, line = (own or places)[-1]
-    return f"{told} ({file}, line {line})"
+    return f"{text} ({file}, line {line})"

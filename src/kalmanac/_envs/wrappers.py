@@ -1,9 +1,9 @@
 """Wrappers around environments that the rest of the package builds on.
 
-- `Corrupting` is what every wrapper that changes readings or actions has in common: a stream of
-  random numbers of its own, and a state. `ObservationAsPrivileged` tells what it sees.
+- `CorruptionWrapper` is what every wrapper that changes readings or actions has in common: a stream
+  of random numbers of its own, and a state. `ObservationAsPrivileged` shows the true observation.
 - `PrivilegedObservation` shows the environment's true state in place of the observation: what the
-  Oracle sees (paper, section 5).
+  Oracle observes (paper, section 5).
 - `CopiesHandedOut` and `Checkpointable` copy what an environment hands out, because many fill one
   observation array again and again. A vector that resets within the step asks for the next
   episode's first observation while it still holds the last one of the episode that has ended:
@@ -28,7 +28,7 @@ from kalmanac._envs.checkpointable import (
     check_names,
     environment_state,
     generator,
-    own_stream,
+    random_stream,
     restore_environment,
 )
 from kalmanac._envs.observation_codecs import privileged_space
@@ -36,7 +36,7 @@ from kalmanac._envs.observation_codecs import privileged_space
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, ABC):
+class CorruptionWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, ABC):
     """This wrapper changes actions on their way in and observations on their way out.
 
     `stream` is the wrapper's own generator. A reset with a seed seeds it; without one, it goes on.
@@ -48,11 +48,11 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
         super().__init__(env)
         self.stream = np.random.default_rng()
 
-    def act(self, action: Any) -> Any:
+    def transform_action(self, action: Any) -> Any:
         """Return what the environment receives."""
         return action
 
-    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+    def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return what the agent receives; `info` may be changed."""
         return observation
 
@@ -68,19 +68,21 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
     ) -> tuple[Any, dict[str, Any]]:
         """Begin a new episode."""
         if seed is not None:
-            self.stream = own_stream(self, seed)
+            self.stream = random_stream(self, seed)
         observation, info = self.env.reset(seed=seed, options=options)
         info = dict(info)  # the environment may go on with its own
-        return self.see(observation, info, True), info
+        return self.transform_observation(observation, info, True), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one step."""
-        observation, reward, terminated, truncated, info = self.env.step(self.act(action))
+        action = self.transform_action(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         info = dict(info)
-        return self.see(observation, info, False), reward, terminated, truncated, info
+        observation = self.transform_observation(observation, info, False)
+        return observation, reward, terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any] | None:
-        """Return all that the future depends on; None where the environment cannot tell it."""
+        """Return all that the future depends on; None where the environment has no state."""
         inner = environment_state(self.env)
         if inner is None:
             return None
@@ -98,14 +100,14 @@ class Corrupting(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, A
         self.stream = generator(state["generator"])
 
 
-class ObservationAsPrivileged(Corrupting):
-    """This wrapper tells the observation as `info["privileged"]` before others corrupt it."""
+class ObservationAsPrivileged(CorruptionWrapper):
+    """This wrapper reports the observation as `info["privileged"]` before others corrupt it."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         self.privileged_space = float_box(env.observation_space, "observation")
 
-    def see(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
+    def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return the observation as it is."""
         info["privileged"] = observation.copy()
         return observation
@@ -114,7 +116,7 @@ class ObservationAsPrivileged(Corrupting):
 class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     """This wrapper shows `infos["privileged"]` as the observation, at an episode's end too.
 
-    The environment declares the state's space as `privileged_space` and tells the state at every
+    The environment declares the state's space as `privileged_space` and reports the state at every
     reset and step. Works in every autoreset mode; rewards, ends and infos stay as they are, but for
     "final_obs".
 
@@ -171,9 +173,9 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
         restore_environment(self.env, state)
 
     def _state(self, infos: dict[str, Any], needed: NDArray[np.bool_]) -> NDArray[Any]:
-        told = infos.get("_privileged", np.zeros_like(needed))
-        if not told[needed].all():
-            silent = np.flatnonzero(needed & ~told)
+        present = infos.get("_privileged", np.zeros_like(needed))
+        if not present[needed].all():
+            silent = np.flatnonzero(needed & ~present)
             raise ValueError(
                 f'info["privileged"]: got none from environments {silent}, '
                 "expected it at every reset and step"
@@ -218,7 +220,7 @@ class CopiesHandedOut:
         vector = env.unwrapped
         self._vector = vector if isinstance(vector, SyncVectorEnv) else None
         self._own: Any = None
-        self._handing: list[Any] = []
+        self._copying: list[Any] = []
 
     @property
     def reached(self) -> bool:
@@ -230,15 +232,15 @@ class CopiesHandedOut:
             return
         if self._own is not self._vector.envs:
             self._own = self._vector.envs
-            self._handing = [_Handing(one) for one in self._own]
-        self._vector.envs = self._handing
+            self._copying = [_CopyingEnv(one) for one in self._own]
+        self._vector.envs = self._copying
 
     def __exit__(self, *_: object) -> None:
         if self._vector is not None:
             self._vector.envs = self._own
 
 
-class _Handing:
+class _CopyingEnv:
     """This stands for a single environment: what it returns is copied, all else is its own."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from gymnasium.vector import VectorEnv
 
-from kalmanac._envs.workers import TIMEOUT, words
+from kalmanac._envs.workers import TIMEOUT, describe_exception
 from kalmanac._files.run_folder import RunFolder
 from kalmanac._lab.checkpointing import Checkpoint, Keeper
 from kalmanac._lab.evaluation import EvaluationStoppedError
@@ -263,7 +263,7 @@ class RunUnderWay:
             try:
                 close()
             except Exception as error:
-                notes.append(explain(error) or words(error))
+                notes.append(explain(error) or describe_exception(error))
         env, self._env = self._env, None
         if env is not None and finished:
             notes.append(closed(env))
@@ -279,6 +279,8 @@ class RunUnderWay:
             return error
         with suppress(OSError):
             self.written.note_failure("".join(traceback.format_exception(error)))
-        told = RunFailedError(f"stopped at step {self._step:,}: {cause or words(error)}; {on}")
+        told = RunFailedError(
+            f"stopped at step {self._step:,}: {cause or describe_exception(error)}; {on}"
+        )
         told.__cause__ = error
         return told

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from kalmanac._envs.best_arm import BestArmVector, Rules
 from kalmanac._envs.registry import EnvironmentSpec, environment, make_vector, worker_count
 from kalmanac._envs.sensors import Corruption
-from kalmanac._envs.workers import TIMEOUT, words
+from kalmanac._envs.workers import TIMEOUT, describe_exception
 from kalmanac._lab.experiment import Experiment
 from kalmanac._messages import expect_known
 from kalmanac._observation import PartSize, Sizes
@@ -32,7 +32,8 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
         spec = environment(experiment.env)
     except SystemExit as error:  # a module that leaves Python when it is imported
         raise ValueError(
-            f"env: got {experiment.env!r}, which raised {words(error)}, expected an environment"
+            f"env: got {experiment.env!r}, which raised {describe_exception(error)}, "
+            "expected an environment"
         ) from error
     if spec.settings is not None:
         for name in experiment.env_settings:
@@ -132,7 +133,7 @@ def _make(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = f"the environment could not be built: {words(error)}"
+        told = f"the environment could not be built: {describe_exception(error)}"
         raise EnvironmentFailedError(told) from error
 
 

@@ -16,7 +16,7 @@ TINY = 1e-8
 
 
 class Rates(NamedTuple):
-    """The numbers that decide a step."""
+    """Rates are the numbers that decide a step."""
 
     learning_rate: float
     betas: tuple[float, float]
@@ -25,7 +25,7 @@ class Rates(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """The tensors that a step reads and writes, all flat."""
+    """These are the tensors that a step reads and writes, all flat."""
 
     values: Tensor
     gradients: Tensor

@@ -23,7 +23,7 @@ MOST = 512  # inputs or outputs: beyond it, libraries are faster
 def dense(
     x: Tensor, weight: Tensor, bias: Tensor | None, *, bias_as_weight: bool = False
 ) -> Tensor:
-    """x (…, n) times weight (m, n) plus bias (m,): (…, m)."""
+    """Compute x (…, n) times weight (m, n) plus bias (m,): (…, m)."""
     if bias is not None:
         if max(weight.shape) <= MOST and fused_products(x, weight):
             if differentiates(x, weight, bias):
@@ -46,19 +46,19 @@ class JoinedDense(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Gradients of x, if wanted, the weight and the bias."""
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return the gradients of x, if needed, the weight and the bias."""
         wide, weight = ctx.saved_tensors
-        into = given @ weight if ctx.needs_input_grad[0] else None
-        rows, slopes = wide.flatten(0, -2), given.flatten(0, -2)
-        room = room_for(rows, slopes)  # transposed: half the time of givenᵀ wide
+        into = g_y @ weight if ctx.needs_input_grad[0] else None
+        rows, slopes = wide.flatten(0, -2), g_y.flatten(0, -2)
+        room = room_for(rows, slopes)  # transposed: half the time of g_yᵀ wide
         add_product(room, rows, slopes)
-        found = room.sum(0).mT
-        return into, found[:, :-1], found[:, -1]
+        g_joined = room.sum(0).mT
+        return into, g_joined[:, :-1], g_joined[:, -1]
 
 
 def fused_dense(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool = False) -> Tensor:
-    """The GPU's form. `exact`: factors are not rounded."""
+    """Compute the GPU's form. `exact`: factors are not rounded."""
     from kalmanac._ops.dense_kernels import product
 
     rows = x.reshape(-1, x.shape[-1])
@@ -77,19 +77,19 @@ class FusedDense(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the rows, if wanted, the weight and the bias."""
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the rows, if needed, the weight and the bias."""
         from kalmanac._ops.dense_kernels import gradients, product
 
         x, weight = ctx.saved_tensors
-        slope = given.reshape(1, -1, given.shape[-1]).contiguous()
+        slope = g_y.reshape(1, -1, g_y.shape[-1]).contiguous()
         into = g_weight = g_bias = None
         if ctx.needs_input_grad[0]:
             into = product(slope[0], weight, None, exact=False).view(x.shape)
         if any(ctx.needs_input_grad[1:]):
             rows = x.reshape(1, -1, x.shape[-1]).contiguous()
-            ((found, biases),) = gradients([(rows, slope)], True, exact=False)
-            g_weight, g_bias = found[0].mT, biases[0, 0]
+            ((g_weights, biases),) = gradients([(rows, slope)], True, exact=False)
+            g_weight, g_bias = g_weights[0].mT, biases[0, 0]
         return into, g_weight, g_bias
 
 
@@ -105,7 +105,7 @@ def room_for(x: Tensor, y: Tensor) -> Tensor:
 
 
 def add_product(room: Tensor, x: Tensor, y: Tensor) -> None:
-    """xᵀ y is added to the sum of `room`, a part of the rows to each of its matrices."""
+    """Add xᵀ y to the sum of `room`, a part of the rows to each of its matrices."""
     parts = len(room)
     each = len(x) // parts
     even = each * parts

@@ -8,26 +8,26 @@ import torch
 
 
 class GPU(NamedTuple):
-    """One that this machine has."""
+    """A GPU that this machine has."""
 
     name: str
     bytes: int
 
 
 def gpus() -> list[GPU]:
-    """Those that can be used, by their number."""
+    """List the GPUs that can be used, by their number."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     cards = [torch.cuda.get_device_properties(i) for i in range(count)]
     return [GPU(card.name, card.total_memory) for card in cards]
 
 
 def kind(device: torch.device) -> str:
-    """cpu or cuda: the device without its number."""
+    """Return cpu or cuda: the device without its number."""
     return device.type
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """ "auto" is CUDA where it is available, else the CPU."""
+    """Choose a device: "auto" is CUDA where it is available, else the CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = torch.device(device)
@@ -37,26 +37,26 @@ def choose_device(device: str | torch.device) -> torch.device:
 
 
 def check_device(device: str) -> None:
-    """ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
-    asked: torch.device | None = None
+    """Raise ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
+    parsed: torch.device | None = None
     with suppress(RuntimeError):
-        asked = torch.device("cpu" if device == "auto" else device)
-    if asked is None or asked.type not in ("cpu", "cuda"):
+        parsed = torch.device("cpu" if device == "auto" else device)
+    if parsed is None or parsed.type not in ("cpu", "cuda"):
         raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")
-    if asked.type == "cuda" and (asked.index or 0) >= (usable := len(gpus())):
+    if parsed.type == "cuda" and (parsed.index or 0) >= (usable := len(gpus())):
         raise ValueError(
             f"device: got {device!r}, expected one that is there: {usable} usable GPUs here"
         )
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def held_on_gpus() -> int | None:
-    """What the process has taken from its GPUs now, caches and graphs included; None: it has none.
+    """Return the bytes that the process has on GPUs, caches and graphs included; None: it has none.
 
     The driver's own part, some hundred megabytes, is not in it.
     """
@@ -66,7 +66,7 @@ def held_on_gpus() -> int | None:
 
 
 def free_on_gpu(device: torch.device) -> int | None:
-    """Memory that the process can still get on the device; None on a CPU."""
+    """Return the memory that the process can still get on the device; None on a CPU."""
     if device.type != "cuda":
         return None
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -80,7 +80,7 @@ def release_on_gpus() -> None:
 
 
 def peak_on_gpu(work: Callable[[], object], device: torch.device) -> int | None:
-    """Bytes that `work` takes at its most; None on a CPU, where nobody counts, and nothing is run.
+    """Measure the bytes that `work` takes at most; None on a CPU, where nothing is run.
 
     It runs twice: in the first run, libraries take their workspaces.
     """

@@ -26,12 +26,12 @@ CPU_SCANS = (*GPU_SCANS, torch.complex64, torch.complex128)
 
 
 def on_gpu(x: Tensor) -> bool:
-    """x lies on a GPU, where few large operations are fast, and many small ones are not."""
+    """Return whether x lies on a GPU, where few large operations beat many small ones."""
     return x.is_cuda
 
 
 def fused(x: Tensor) -> bool:
-    """Triton kernels take x in the place of plain operations."""
+    """Return whether Triton kernels take x in the place of plain operations."""
     return x.is_cuda and TRITON and not INTERPRETED
 
 
@@ -54,7 +54,7 @@ def _has_tf32(device: torch.device) -> bool:
 
 @cache
 def shared_bytes(device: torch.device) -> int:
-    """Memory that one program of a Triton kernel may share on the GPU."""
+    """Return the memory that one program of a Triton kernel may share on the GPU."""
     from triton.runtime import driver
 
     return driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
@@ -67,14 +67,14 @@ def fused_cpu(x: Tensor) -> bool:
 
 
 def fused_scan(device: torch.device, dtype: torch.dtype) -> str | None:
-    """The fused backend for scans of signals of `dtype` on `device`, if one can run there."""
+    """Return the fused backend for scans of `dtype` on `device`, if one can run there."""
     if device.type == "cpu":
         return "cpu" if why_no_cpu_scan(device, dtype) is None else None
     return "gpu" if why_no_gpu_scan(device, dtype) is None else None
 
 
 def why_no_cpu_scan(device: torch.device, dtype: torch.dtype) -> str | None:
-    """None if numba's scans can take signals of `dtype` on `device`, else the reason."""
+    """Return None if numba's scans can take signals of `dtype` on `device`, else the reason."""
     if device.type != "cpu":
         return f"it needs tensors on the CPU, got {device}"
     if dtype not in CPU_SCANS:
@@ -85,7 +85,7 @@ def why_no_cpu_scan(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def why_no_gpu_scan(device: torch.device, dtype: torch.dtype) -> str | None:
-    """None if Triton's scans can take signals of `dtype` on `device`, else the reason."""
+    """Return None if Triton's scans can take signals of `dtype` on `device`, else the reason."""
     if not TRITON:
         return "triton is not installed"
     if device.type != ("cpu" if INTERPRETED else "cuda"):
@@ -96,29 +96,29 @@ def why_no_gpu_scan(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def differentiates(*tensors: Tensor) -> bool:
-    """Autograd will ask for the gradient of one of these."""
+    """Return whether autograd will ask for the gradient of one of these."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def watched() -> bool:
-    """Somebody records operators: torch.compile, torch.export, fake tensors."""
+    """Return whether somebody records operators: torch.compile, torch.export, fake tensors."""
     return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 def readable(x: Tensor) -> bool:
-    """The host may read numbers of x: it is neither traced nor captured in a CUDA graph."""
+    """Return whether the host may read x: it is neither traced nor captured in a CUDA graph."""
     if torch.compiler.is_compiling():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def at_hand(x: Tensor) -> bool:
-    """The host reads numbers of x without waiting for a device."""
+    """Return whether the host reads numbers of x without waiting for a device."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def has_float64(device: torch.device) -> bool:
-    """Double precision is there."""
+    """Return whether the device has double precision."""
     return device.type != "mps"
 
 

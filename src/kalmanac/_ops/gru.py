@@ -21,7 +21,7 @@ def gru(
     x: Tensor, start: Tensor, weights: Sequence[Tensor], *, lengths: Tensor | None = None,
     reset: Tensor | None = None, training: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The hidden states (B, T, N) of x (B, T, E) from `start` (B, N) on.
+    """Compute the hidden states (B, T, N) of x (B, T, E) from `start` (B, N) on.
 
     Args:
         weights: nn.GRU's: of inputs (3 N, E), of states (3 N, N), and both biases.
@@ -35,7 +35,7 @@ def gru(
 
 
 def takes_lengths(x: Tensor, weights: Sequence[Tensor]) -> bool:
-    """`gru` stops at the last step that it must, and so is worth telling about pads."""
+    """Return whether `gru` stops at the last step that it must, and so gains from lengths."""
     if not fused_products(x, weights[0]) or len(weights) != 4 or x.numel() == 0:
         return False
     from kalmanac._ops.gru_kernels import fits
@@ -47,20 +47,20 @@ def plain_gru(
     x: Tensor, start: Tensor, weights: Sequence[Tensor], *, reset: Tensor | None = None,
     training: bool = True,
 ) -> Tensor:  # fmt: skip
-    """PyTorch's form: it knows no pads."""
-    found = []
+    """Run PyTorch's form: it knows no pads."""
+    outputs = []
     for begin, end in pieces(reset, x.shape[1]):
         if reset is not None:
             start = start.masked_fill(reset[:, begin, None], 0)
         piece, before = x[:, begin:end].contiguous(), start[None].contiguous()
         y, last = torch.gru(piece, before, list(weights), True, 1, 0.0, training, False, True)
-        found.append(y)
+        outputs.append(y)
         start = last[0]
-    return torch.cat(found, 1) if found else x.new_zeros(*x.shape[:2], start.shape[1])
+    return torch.cat(outputs, 1) if outputs else x.new_zeros(*x.shape[:2], start.shape[1])
 
 
 def pieces(reset: Tensor | None, steps: int) -> Iterator[tuple[int, int]]:
-    """Ranges of steps that begin wherever any row resets.
+    """Return the ranges of steps that begin wherever any row resets.
 
     Where the flags cannot be read (while a graph is traced or captured), every step is a piece.
     """
@@ -77,7 +77,7 @@ def fused_gru(
     x: Tensor, start: Tensor, weights: Sequence[Tensor], *, lengths: Tensor | None = None,
     reset: Tensor | None = None, exact: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The GPU's form: the walk ends behind the last step that it must.
+    """Run the GPU's form: the walk ends behind the last step that it must.
 
     `exact`: products do not round their factors; that of the recurrent weights' gradient is
     PyTorch's and does as its switch says.
@@ -114,15 +114,15 @@ class FusedGRU(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x, the start, and the four weights."""
+    def backward(ctx: Any, g_states: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, the start, and the four weights."""
         from kalmanac._ops.dense_kernels import gradients, product
         from kalmanac._ops.gru_kernels import Walked, walk_back
 
         x, w_i, w_h, *walked = ctx.saved_tensors
         exact, hidden = ctx.exact, w_h.shape[1]
         slopes, g_start = walk_back(
-            given.contiguous(), Walked(*walked), w_h.contiguous(), ctx.steps, exact=exact
+            g_states.contiguous(), Walked(*walked), w_h.contiguous(), ctx.steps, exact=exact
         )
         rows = slopes.view(-1, 4 * hidden)  # n, r, z, q; weights have the order r, z, n or q
         into = None
@@ -130,9 +130,9 @@ class FusedGRU(torch.autograd.Function):
             into = product(rows[:, :-hidden], w_i.roll(hidden, 0), None, exact=exact).view(x.shape)
         if not any(ctx.needs_input_grad[4:]):
             return None, None, into, g_start, None, None, None, None
-        seen = x.reshape(1, -1, x.shape[-1]).contiguous()
-        ((found, biases),) = gradients([(seen, rows[None])], True, exact=exact)
-        of_inputs, of_biases = found[0].mT[:-hidden], biases[0, 0]
+        tokens = x.reshape(1, -1, x.shape[-1]).contiguous()
+        ((g_weights, biases),) = gradients([(tokens, rows[None])], True, exact=exact)
+        of_inputs, of_biases = g_weights[0].mT[:-hidden], biases[0, 0]
         return (
             None, None, into, g_start, of_inputs.roll(-hidden, 0),
             rows[:, hidden:].mT @ walked[2].view(-1, hidden),

@@ -18,20 +18,20 @@ from kalmanac._ops.dispatch import fused
 def zero_order_hold(
     log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """a (N,) and b (N,) of log |Ã| (N,), B̃ (N,) and Δ̃ (); b is None without a gain.
+    """Compute a (N,) and b (N,) of log |Ã| (N,), B̃ (N,) and Δ̃ (); b is None without a gain.
 
     On CUDA this is one kernel in each direction, else some twenty launches for a hundred numbers.
     """
     if fused(log_rate):
-        found = fused_hold(log_rate, gain, raw_step)
-        return found[0], None if gain is None else found[1]
+        outputs = fused_hold(log_rate, gain, raw_step)
+        return outputs[0], None if gain is None else outputs[1]
     return plain_hold(log_rate, gain, raw_step)
 
 
 def plain_hold(
     log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """`zero_order_hold` as it is written."""
+    """Compute `zero_order_hold` as it is written."""
     rate = -log_rate.exp()
     exponent = F.softplus(raw_step) * rate
     a = exponent.exp()
@@ -40,7 +40,7 @@ def plain_hold(
 
 @custom_op("kalmanac::hold", mutates_args=())
 def fused_hold(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
-    """[a, b], or [a], by the GPU backend's kernel."""
+    """Compute [a, b], or [a], by the GPU backend's kernel."""
     from kalmanac._ops.hold_kernels import hold_forward
 
     return hold_forward(log_rate, gain, raw_step)
@@ -48,11 +48,11 @@ def fused_hold(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[
 
 @custom_op("kalmanac::hold_backward", mutates_args=())
 def _adjoint(
-    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, given: list[Tensor]
+    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, g_outputs: list[Tensor]
 ) -> list[Tensor]:
     from kalmanac._ops.hold_kernels import hold_backward
 
-    return hold_backward(log_rate, gain, raw_step, [x.contiguous() for x in given])
+    return hold_backward(log_rate, gain, raw_step, [x.contiguous() for x in g_outputs])
 
 
 @fused_hold.register_fake
@@ -61,7 +61,9 @@ def _(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
 
 
 @_adjoint.register_fake
-def _(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, given: list[Tensor]) -> list[Tensor]:
+def _(
+    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, g_outputs: list[Tensor]
+) -> list[Tensor]:
     return [torch.empty_like(x) for x in (log_rate, raw_step, gain) if x is not None]
 
 
@@ -71,11 +73,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(log_rate, raw_step, *([] if gain is None else [gain]))
 
 
-def _gradients(ctx: Any, given: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, g_outputs: list[Tensor | None]) -> tuple[Tensor | None, ...]:
     log_rate, raw_step, *gain = ctx.saved_tensors
-    slopes = [torch.zeros_like(log_rate) if x is None else x for x in given]
-    found = _adjoint(log_rate, gain[0] if gain else None, raw_step, slopes)
-    return found[0], found[2] if ctx.has_gain else None, found[1]
+    slopes = [torch.zeros_like(log_rate) if x is None else x for x in g_outputs]
+    g_inputs = _adjoint(log_rate, gain[0] if gain else None, raw_step, slopes)
+    return g_inputs[0], g_inputs[2] if ctx.has_gain else None, g_inputs[1]
 
 
 fused_hold.register_autograd(_gradients, setup_context=_keep)

@@ -26,7 +26,7 @@ def mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
     precision: Precision = "tf32",
 ) -> Tensor:  # fmt: skip
-    """K perceptrons on rows that come in parts (…, n') side by side: (K, …, m).
+    """Run K perceptrons on rows that come in parts (…, n') side by side: (K, …, m).
 
     Args:
         weights: of each layer, (K, n, m).
@@ -41,7 +41,7 @@ def mlp(
 
 
 def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
-    """`fused_mlp` can take these layers, and their products may round."""
+    """Return whether `fused_mlp` can take these layers, and their products may round."""
     if not fused_products(parts[0], weights[0]):
         return False
     from kalmanac._ops.mlp_kernels import fit
@@ -50,7 +50,7 @@ def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
 
 
 def cpu_mlp(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """Products of as many rows at once as stay in a core's cache."""
+    """Compute products of as many rows at once as stay in a core's cache."""
     tensors = (*parts, *weights, *biases)
     if differentiates(*tensors):
         return CpuMLP.apply(len(parts), *tensors)
@@ -69,12 +69,12 @@ class _Forward(NamedTuple):
 def _forward(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], keep: bool
 ) -> _Forward:
-    """All layers, one piece of the rows after the other."""
+    """Run all layers, one piece of the rows after the other."""
     rows = [part.flatten(0, -2) for part in parts]
     x = torch.cat([*rows, rows[0].new_ones(len(rows[0]), 1)], 1)
     first, count = _first_layer(weights[0], biases[0]), len(weights[0])
     if len(weights) == 1:
-        return _Forward(_twins(x.mm(first), count), x, [])
+        return _Forward(_per_network(x.mm(first), count), x, [])
     pieces = _pieces(len(x), first.shape[1])
     longest = pieces[0].stop
     wide = x.new_empty(longest, first.shape[1])
@@ -108,36 +108,36 @@ class CpuMLP(torch.autograd.Function):
         """See `mlp`."""
         parts, layers = tensors[:count], tensors[count:]
         ctx.depth = depth = len(layers) // 2
-        found = _forward(parts, layers[:depth], layers[depth:], keep=True)
+        outputs = _forward(parts, layers[:depth], layers[depth:], keep=True)
         ctx.shapes = [part.shape for part in parts]
-        ctx.save_for_backward(found.x, *found.hidden, *layers)
-        return found.y.unflatten(1, parts[0].shape[:-1])
+        ctx.save_for_backward(outputs.x, *outputs.hidden, *layers)
+        return outputs.y.unflatten(1, parts[0].shape[:-1])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parts that want one, the weights and the biases."""
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the parts that need one, the weights and the biases."""
         shapes, depth = ctx.shapes, ctx.depth
         needs = ctx.needs_input_grad[1:]
-        wanted, learns = needs[: len(shapes)], any(needs[len(shapes) :])
-        kept, layers = ctx.saved_tensors[: -2 * depth], ctx.saved_tensors[-2 * depth :]
-        x, *hidden = kept
+        part_needs, learns = needs[: len(shapes)], any(needs[len(shapes) :])
+        saved, layers = ctx.saved_tensors[: -2 * depth], ctx.saved_tensors[-2 * depth :]
+        x, *hidden = saved
         weights, biases = layers[:depth], layers[depth:]
         first, count = _first_layer(weights[0], biases[0]), len(weights[0])
         g_first = room_for(x, first)
         # transposed: with few outputs, slopeᵀ hidden takes half the time of hiddenᵀ slope
         g_weights = [[room_for(own, own.mT) for own in weight] for weight in weights[1:]]
-        given = given.flatten(1, -2)
-        g_biases = [torch.zeros_like(x) for x in biases[1:-1]] + [given.sum(1, keepdim=True)]
+        g_y = g_y.flatten(1, -2)
+        g_biases = [torch.zeros_like(x) for x in biases[1:-1]] + [g_y.sum(1, keepdim=True)]
         g_parts = [
-            x.new_empty(len(x), shape[-1]) if wants else None
-            for shape, wants in zip(shapes, wanted, strict=True)
+            x.new_empty(len(x), shape[-1]) if needed else None
+            for shape, needed in zip(shapes, part_needs, strict=True)
         ]
         above = [weight.mT.contiguous() for weight in weights[1:]]
         pieces = _pieces(len(x), first.shape[1])
         wide, g_wide = (x.new_empty(pieces[0].stop, first.shape[1]) for _ in range(2))
         for piece in pieces:
-            slope = given[:, piece]
+            slope = g_y[:, piece]
             below = [y[:, piece] for y in hidden]
             if depth > 1:
                 below.insert(0, _first_hidden(x[piece], first, wide, count))
@@ -147,52 +147,52 @@ class CpuMLP(torch.autograd.Function):
                         add_product(room, *pair)
                     if i < depth - 2:
                         g_biases[i] += slope.sum(1, keepdim=True)
-                into = _twins(g_wide[: len(x[piece])], count) if i == 0 else None
+                into = _per_network(g_wide[: len(x[piece])], count) if i == 0 else None
                 slope = _through_relu(slope, above[i], below[i], into)
             across = slope.transpose(0, 1).flatten(1)
             if learns:
                 add_product(g_first, x[piece], across)
             begin = 0
-            for shape, found in zip(shapes, g_parts, strict=True):
-                if found is not None:
-                    torch.mm(across, first[begin : begin + shape[-1]].mT, out=found[piece])
+            for shape, g_part in zip(shapes, g_parts, strict=True):
+                if g_part is not None:
+                    torch.mm(across, first[begin : begin + shape[-1]].mT, out=g_part[piece])
                 begin += shape[-1]
         into_parts = [
-            None if found is None else found.view(shape)
-            for shape, found in zip(shapes, g_parts, strict=True)
+            None if g_part is None else g_part.view(shape)
+            for shape, g_part in zip(shapes, g_parts, strict=True)
         ]
         if not learns:
             return None, *into_parts, *[None] * (2 * depth)
-        g_all = _twins(g_first.sum(0), count)
+        g_all = _per_network(g_first.sum(0), count)
         g_above = [torch.stack(rooms).sum(1).mT for rooms in g_weights]
         return None, *into_parts, g_all[:, :-1], *g_above, g_all[:, -1:], *g_biases[: depth - 1]
 
 
 def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:
-    """(n + 1, K m): the perceptrons side by side, with the bias as the weight of a one."""
+    """Return (n + 1, K m): the perceptrons side by side, with the bias as the weight of a one."""
     return torch.cat([weight, bias], 1).transpose(0, 1).flatten(1)
 
 
 def _first_hidden(x: Tensor, first: Tensor, room: Tensor, count: int) -> Tensor:
-    """relu(x W), (K, rows, m), in memory that is there."""
-    return _twins(torch.mm(x, first, out=room[: len(x)]).relu_(), count)
+    """Compute relu(x W), (K, rows, m), in memory that is there."""
+    return _per_network(torch.mm(x, first, out=room[: len(x)]).relu_(), count)
 
 
 def _through_relu(slope: Tensor, weight: Tensor, hidden: Tensor, room: Tensor | None) -> Tensor:
-    """The gradient before a ReLU that gave `hidden`, from the next layer's `slope`: slope Wᵀ."""
+    """Return the gradient before a ReLU that gave `hidden`, from the next `slope`: slope Wᵀ."""
     before = torch.empty_like(hidden) if room is None else room
     for k, own in enumerate(weight):
         torch.mm(slope[k], own, out=before[k])
     return torch.ops.aten.threshold_backward.grad_input(before, hidden, 0, grad_input=before)
 
 
-def _twins(wide: Tensor, count: int) -> Tensor:
-    """(rows, K m) as (K, rows, m)."""
+def _per_network(wide: Tensor, count: int) -> Tensor:
+    """View (rows, K m) as (K, rows, m)."""
     return wide.unflatten(1, (count, -1)).transpose(0, 1)
 
 
 def _pieces(rows: int, width: int) -> list[slice]:
-    """The rows taken at once: `CPU_NUMBERS` for each thread, `width` a row, with no small rest."""
+    """Cut the rows: `CPU_NUMBERS` at once for each thread, `width` a row, with no small rest."""
     pieces = round(rows * width / (CPU_NUMBERS * torch.get_num_threads()))
     size = max(-(-rows // max(pieces, 1)), 1)
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)] or [slice(0, 0)]
@@ -201,7 +201,7 @@ def _pieces(rows: int, width: int) -> list[slice]:
 def wide_mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """Few, wide operations of PyTorch, as a GPU likes them.
+    """Run few, wide operations of PyTorch, as a GPU likes them.
 
     A graph of small kernels takes its time by their number. Bias and ReLU are part of the products;
     all rows go at once; every gradient comes out in the layout of its parameter.
@@ -216,7 +216,7 @@ def wide_mlp(
 def _wide_forward(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The output (K, rows, m), the input (rows, n), and the hidden layers (K, rows, m)."""
+    """Return the output (K, rows, m), the input (rows, n), and the hidden layers (K, rows, m)."""
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
     x = torch.cat(rows, 1) if len(rows) > 1 else rows[0]
     y, hidden = x.expand(len(weights[0]), *x.shape), []
@@ -228,7 +228,7 @@ def _wide_forward(
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-    """x (K, rows, n) times weight (K, n, m) plus bias (K, 1, m): (K, rows, m)."""
+    """Compute x (K, rows, n) times weight (K, n, m) plus bias (K, 1, m): (K, rows, m)."""
     y = x.new_empty(*x.shape[:2], weight.shape[2])
     for k in range(len(weight)):
         if relu:
@@ -253,16 +253,16 @@ class WideMLP(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parts that want one, the weights and the biases."""
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the parts that need one, the weights and the biases."""
         shapes, depth = ctx.shapes, ctx.depth
-        x, *kept = ctx.saved_tensors
-        hidden, weights = kept[: depth - 1], kept[depth - 1 :]
+        x, *saved = ctx.saved_tensors
+        hidden, weights = saved[: depth - 1], saved[depth - 1 :]
         needs = ctx.needs_input_grad[1:]
-        wanted, learns = needs[: len(shapes)], any(needs[len(shapes) :])
+        part_needs, learns = needs[: len(shapes)], any(needs[len(shapes) :])
         g_weights: list[Tensor | None] = [None] * depth
         g_biases: list[Tensor | None] = [None] * depth
-        slope = given.reshape(len(weights[0]), -1, given.shape[-1])
+        slope = g_y.reshape(len(weights[0]), -1, g_y.shape[-1])
         for i in reversed(range(depth)):
             before = hidden[i - 1] if i > 0 else x.expand(len(slope), *x.shape)
             if learns:
@@ -273,15 +273,15 @@ class WideMLP(torch.autograd.Function):
                 torch.ops.aten.threshold_backward.grad_input(slope, before, 0, grad_input=slope)
         into: list[Tensor | None] = []
         begin = 0
-        for shape, wants in zip(shapes, wanted, strict=True):
+        for shape, needed in zip(shapes, part_needs, strict=True):
             own = weights[0][:, begin : begin + shape[-1]]
-            into.append(torch.bmm(slope, own.mT).sum(0).view(shape) if wants else None)
+            into.append(torch.bmm(slope, own.mT).sum(0).view(shape) if needed else None)
             begin += shape[-1]
         return None, *into, *g_weights, *g_biases
 
 
 def summed_product(x: Tensor, y: Tensor) -> Tensor:
-    """xᵀ y for x (K, rows, n) and y (K, rows, m): (K, n, m).
+    """Compute xᵀ y for x (K, rows, n) and y (K, rows, m): (K, n, m).
 
     A sum over many rows with a small result would keep few of a GPU's processors busy: the rows
     are cut into parts that are summed side by side.
@@ -298,7 +298,7 @@ def fused_mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
     precision: Precision = "tf32",
 ) -> Tensor:  # fmt: skip
-    """All layers in a kernel of ours.
+    """Run all layers in a kernel of ours.
 
     `precision`: of the products' factors; "ieee" takes several times as long.
     """
@@ -313,7 +313,7 @@ def _through(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
     precision: Precision,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """The output (K, rows, m), and what the backward wants to have kept of hidden layers."""
+    """Return the output (K, rows, m), and what the backward needs of hidden layers."""
     from kalmanac._ops.mlp_kernels import forward, shallow_forward
 
     if len(weights) == 2:
@@ -322,7 +322,7 @@ def _through(
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """(rows, n), side by side."""
+    """Join the parts as (rows, n), side by side."""
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
     return torch.cat(rows, 1) if len(rows) > 1 else rows[0].contiguous()
 
@@ -343,45 +343,47 @@ class FusedMLP(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parts that want one, the weights and the biases."""
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the parts that need one, the weights and the biases."""
         from kalmanac._ops.mlp_kernels import backward, shallow_backward
 
         shapes, depth, precision = ctx.shapes, ctx.depth, ctx.precision
-        x, bias, *kept = ctx.saved_tensors
-        weights, hidden = kept[:depth], kept[depth:]
+        x, bias, *saved = ctx.saved_tensors
+        weights, hidden = saved[:depth], saved[depth:]
         needs = ctx.needs_input_grad[2:]
-        wanted, learns = needs[: len(shapes)], any(needs[len(shapes) :])
-        slope = given.reshape(len(weights[0]), -1, given.shape[-1]).contiguous()
+        part_needs, learns = needs[: len(shapes)], any(needs[len(shapes) :])
+        slope = g_y.reshape(len(weights[0]), -1, g_y.shape[-1]).contiguous()
         spans = list(pairwise(accumulate((shape[-1] for shape in shapes), initial=0)))
-        asked = [span for span, wants in zip(spans, wanted, strict=True) if wants]
-        span = (asked[0][0], asked[-1][1]) if asked else (0, 0)
+        needed_spans = [span for span, needed in zip(spans, part_needs, strict=True) if needed]
+        span = (needed_spans[0][0], needed_spans[-1][1]) if needed_spans else (0, 0)
         if depth == 2:
-            found, learnt = shallow_backward(
+            g_x, g_layers = shallow_backward(
                 slope, x, weights, bias, span, learns=learns, precision=precision
             )
         else:
-            found, slopes = backward(slope, weights, hidden, span, keep=learns, precision=precision)
-            learnt = _learnt(x, hidden, [*slopes, slope], weights, precision) if learns else []
+            g_x, slopes = backward(slope, weights, hidden, span, keep=learns, precision=precision)
+            g_layers = (
+                _layer_gradients(x, hidden, [*slopes, slope], weights, precision) if learns else []
+            )
         within = [(a - span[0], b - span[0]) for a, b in spans]
         into = [
-            None if found is None or not wants else found[:, a:b].reshape(shape)
-            for (a, b), wants, shape in zip(within, wanted, shapes, strict=True)
+            None if g_x is None or not needed else g_x[:, a:b].reshape(shape)
+            for (a, b), needed, shape in zip(within, part_needs, shapes, strict=True)
         ]
         nothing: list[Tensor | None] = [None] * (2 * depth)
-        return None, None, *into, *(learnt if learns else nothing)
+        return None, None, *into, *(g_layers if learns else nothing)
 
 
-def _learnt(
+def _layer_gradients(
     x: Tensor,
     hidden: Sequence[Tensor],
     slopes: Sequence[Tensor],
     weights: Sequence[Tensor],
     precision: Precision,
 ) -> list[Tensor]:
-    """Gradients of weights and biases, in the memory layout of the weights."""
+    """Return the gradients of weights and biases, in the memory layout of the weights."""
     from kalmanac._ops.dense_kernels import gradients
 
     pairs = list(zip([x[None], *hidden], slopes, strict=True))
-    found = gradients(pairs, weights[0].stride(1) == 1, exact=precision == "ieee")
-    return [*(w for w, _ in found), *(b for _, b in found)]
+    g_layers = gradients(pairs, weights[0].stride(1) == 1, exact=precision == "ieee")
+    return [*(w for w, _ in g_layers), *(b for _, b in g_layers)]

@@ -20,7 +20,7 @@ MOST_ACTIONS = 64  # of the kernel: a row of actions has to fit into a program's
 
 
 class Objective(NamedTuple):
-    """What a discrete actor climbs: the soft value, the cross-entropy times a weight, or both."""
+    """A discrete actor climbs the soft value, the cross-entropy times a weight, or both."""
 
     value: bool
     cross_entropy: float
@@ -35,7 +35,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 class Rules(NamedTuple):
-    """What decides the losses beside the numbers."""
+    """The rules decide the losses beside the numbers."""
 
     gamma: float
     objective: Objective
@@ -43,7 +43,7 @@ class Rules(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What autograd begins at, and what there is to tell.
+    """The losses are where autograd begins, and numbers to report.
 
     `slopes` are the losses' gradients at `roots`; None where the roots are the losses themselves.
     """
@@ -62,11 +62,11 @@ class Counted(NamedTuple):
 
     @staticmethod
     def of(valid: Tensor) -> "Counted":
-        """Those where `valid` (B, T)."""
+        """Count the steps where `valid` (B, T)."""
         return Counted(~valid, valid.sum().clamp(min=1))
 
     def mean(self, x: Tensor) -> Tensor:
-        """The means of x (…, B, T), (…); 0 if no step counts."""
+        """Return the means of x (…, B, T), (…); 0 if no step counts."""
         return x.masked_fill(self.left_out, 0).sum((-2, -1)) / self.number
 
 
@@ -85,7 +85,7 @@ def critic_loss(q: Tensor, target: Tensor, steps: Counted) -> Tensor:
 
 
 def actor_loss(value: Tensor, steps: Counted) -> Tensor:
-    """Minus the mean soft value."""
+    """Return minus the mean soft value."""
     return -steps.mean(value)
 
 
@@ -127,7 +127,7 @@ class Shares(NamedTuple):
 
     @staticmethod
     def of(logits: Tensor) -> "Shares":
-        """Those of logits (…, A)."""
+        """Return those of logits (…, A)."""
         # actions first: a CPU is ten times as fast along the steps as along a few actions
         log_p = F.log_softmax(logits.movedim(-1, 0), 0)
         p = log_p.exp()
@@ -147,7 +147,7 @@ def discrete_losses(
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *,
     entropy_goal: float | Tensor, allowed: Tensor | None = None,
 ) -> Losses:  # fmt: skip
-    """The losses of actor, critic and temperature, which is learnt if it wants a gradient.
+    """Compute the losses of actor, critic and temperature, which is learned if it wants a gradient.
 
     Args:
         logits: (B, T + 1, A), already lowest where an action is forbidden.
@@ -155,7 +155,7 @@ def discrete_losses(
         following: the target's Q, (2, B, T + 1, A).
         action: (B, T, A), one-hot.
         reward, terminated, valid: (B, T).
-        entropy_goal: what a learnt temperature aims at; one number, or (B, T).
+        entropy_goal: what a learned temperature aims at; one number, or (B, T).
         allowed: (B, T, A) bool: False where an action is forbidden.
     """
     if takes_last_token(reward, logits.shape[-1], allowed):
@@ -170,17 +170,17 @@ def discrete_losses(
         value = there.soft_value(later, temperature) if soft else there.value(later)
         target = bootstrap_target(reward, terminated, value, rules.gamma)
     here = Shares.of(logits[:, :-1])
-    taken = (q * action.masked_fill(steps.left_out[..., None], 0)).sum(-1)
-    frozen, climbs = q.detach(), list[Tensor]()
+    q_taken = (q * action.masked_fill(steps.left_out[..., None], 0)).sum(-1)
+    frozen, actor_terms = q.detach(), list[Tensor]()
     if rules.objective.value:
-        climbs.append(actor_loss(here.soft_value(frozen, temperature), steps))
+        actor_terms.append(actor_loss(here.soft_value(frozen, temperature), steps))
     if rules.objective.cross_entropy:
         log_policy = here.log_share.movedim(0, -1)
         cross = cross_entropy_loss(log_policy, frozen, temperature, steps, allowed)
-        climbs.append(rules.objective.cross_entropy * cross)
-    climbed = climbs[0] if len(climbs) == 1 else climbs[0] + climbs[1]
+        actor_terms.append(rules.objective.cross_entropy * cross)
+    actor = actor_terms[0] if len(actor_terms) == 1 else actor_terms[0] + actor_terms[1]
     return _losses(
-        climbed, taken, target, here.entropy, steps, log_alpha, temperature, entropy_goal
+        actor, q_taken, target, here.entropy, steps, log_alpha, temperature, entropy_goal
     )
 
 
@@ -195,20 +195,20 @@ def _fused_losses(
     terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, entropy_goal: float,
 ) -> Losses:  # fmt: skip
     """`discrete_losses` by a kernel that knows the gradients: autograd begins at the heads."""
-    from kalmanac._ops.sac_loss_kernels import discrete_losses as judged
+    from kalmanac._ops.sac_loss_kernels import discrete_losses as fused_losses
 
-    found = judged(
+    result = fused_losses(
         logits, q, following, action, reward, terminated, valid, log_alpha, gamma=rules.gamma,
         entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target,
         **rules.objective._asdict(),
     )  # fmt: skip
-    actor, critic, temperature, *numbers = found.numbers
+    actor, critic, temperature, *numbers = result.numbers
     losses = {"actor_loss": actor, "critic_loss": critic}
-    roots, slopes = [logits, q], [found.of_logits, found.of_q]
+    roots, slopes = [logits, q], [result.of_logits, result.of_q]
     if log_alpha.requires_grad:
         losses["ent_coef_loss"] = temperature
         roots.append(log_alpha)
-        slopes.append(found.of_log_alpha)
+        slopes.append(result.of_log_alpha)
     return Losses(roots, slopes, losses, dict(zip(NUMBERS, numbers, strict=True)))
 
 
@@ -217,7 +217,7 @@ def continuous_losses(
     reward: Tensor, terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *,
     entropy_goal: float,
 ) -> Losses:  # fmt: skip
-    """The losses for one action that a policy drew at each step (B, T), and one at the next.
+    """Compute the losses for one policy action at each step (B, T), and one at the next.
 
     Args:
         value: min over the twins of Q at the policy's action; gradients reach the action alone.
@@ -230,25 +230,25 @@ def continuous_losses(
         if rules.entropy_in_target:
             next_value = torch.addcmul(next_value, temperature, next_entropy)
         target = bootstrap_target(reward, terminated, next_value, rules.gamma)
-    climbed = actor_loss(torch.addcmul(value, temperature, entropy), steps)
-    return _losses(climbed, q, target, entropy, steps, log_alpha, temperature, entropy_goal)
+    actor = actor_loss(torch.addcmul(value, temperature, entropy), steps)
+    return _losses(actor, q, target, entropy, steps, log_alpha, temperature, entropy_goal)
 
 
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")
 
 
 def _losses(
-    climbed: Tensor, q: Tensor, target: Tensor, entropy: Tensor, steps: Counted,
+    actor: Tensor, q: Tensor, target: Tensor, entropy: Tensor, steps: Counted,
     log_alpha: Tensor, temperature: Tensor, entropy_goal: float | Tensor,
 ) -> Losses:  # fmt: skip
-    """All losses, with the actor's `climbed`; q (2, B, T), target and entropy (B, T)."""
-    found = {"actor_loss": climbed, "critic_loss": critic_loss(q, target, steps)}
+    """Collect all losses, with the actor's as `actor`; q (2, B, T), target and entropy (B, T)."""
+    losses = {"actor_loss": actor, "critic_loss": critic_loss(q, target, steps)}
     with torch.no_grad():
-        seen = torch.cat([q, target[None], entropy[None]])
-        means = steps.mean(seen)
-        q_max = seen[:2].masked_fill(steps.left_out, -math.inf).amax()
+        stacked = torch.cat([q, target[None], entropy[None]])
+        means = steps.mean(stacked)
+        q_max = stacked[:2].masked_fill(steps.left_out, -math.inf).amax()
     if log_alpha.requires_grad:
         goal = steps.mean(entropy_goal) if isinstance(entropy_goal, Tensor) else entropy_goal
-        found["ent_coef_loss"] = temperature_loss(log_alpha, means[3], goal)
+        losses["ent_coef_loss"] = temperature_loss(log_alpha, means[3], goal)
     numbers = (temperature, means[3], means[:2].mean(), q_max, means[2])
-    return Losses(list(found.values()), None, found, dict(zip(NUMBERS, numbers, strict=True)))
+    return Losses(list(losses.values()), None, losses, dict(zip(NUMBERS, numbers, strict=True)))

@@ -44,7 +44,7 @@ Outcome = dict[str, Named]  # group of `Budget` → name → tensor
 
 
 class Problem(NamedTuple):
-    """One call of a scan: differentiable inputs, masks, and how to call it."""
+    """A problem is one call of a scan: differentiable inputs, masks, and how to call it."""
 
     inputs: Named
     masks: Named
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How far one backend is from the truth, over all problems of one scan and dtype."""
+    """A verdict: how far one backend is from the truth, over all problems of one scan and dtype."""
 
     scan: str
     backend: str
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
 
     @property
     def failures(self) -> list[str]:
-        """Names of what is outside its budget (a NaN is)."""
+        """Return the names of what is outside its budget (a NaN is)."""
         return [
             f"gradient of {name}" if group == "gradients" else name
             for group, limit in self.budget._asdict().items()
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
         ]
 
     def worst(self, group: str) -> float:
-        """The largest error of a group; NaN if one is NaN or nothing was measured."""
+        """Return the largest error of a group; NaN if one is NaN or nothing was measured."""
         errors = self.errors[group].values()
         if not errors or any(e != e for e in errors):
             return float("nan")
@@ -102,10 +102,10 @@ def judge(scan: str, backend: str, device: torch.device, dtype: torch.dtype) -> 
     crash = None
     try:
         for problem, truths in _problems_and_truths(scan, dtype):
-            came = _run(problem, backend, device, dtype)
+            outcome = _run(problem, backend, device, dtype)
             for group, truth in truths.items():
                 for name in truth:
-                    error = relative_error(came[group][name], truth[name])
+                    error = relative_error(outcome[group][name], truth[name])
                     if not error <= errors[group].get(name, -1.0):  # true for a NaN as well
                         errors[group][name] = error
     except Exception as error:  # whatever a backend throws, the doctor reports it and goes on
@@ -116,7 +116,7 @@ def judge(scan: str, backend: str, device: torch.device, dtype: torch.dtype) -> 
 
 @cache
 def _problems_and_truths(scan: str, dtype: torch.dtype) -> list[tuple[Problem, Outcome]]:
-    """Problems with garbage in all values that must not count, and the truth found without it."""
+    """Make problems with garbage where no value counts, and the truth without it."""
     make = _kalman_problem if scan == "kalman_scan" else _linear_problem
     pairs = [make(shape, dtype, varying) for shape, varying in CASES]
     where = (torch.device("cpu"), torch.float64)
@@ -196,8 +196,8 @@ def _masks(batch: int, steps: int, draw: torch.Generator) -> Named:
 
 def _call_kalman(x: Named, options: dict[str, Any]) -> Named:
     u, w, r = x["projection"].chunk(3, -1)
-    came = kalman_scan(x["a"], u, x["q"], w, r, b=x["b"], **_beliefs(x), **options)
-    return _named_beliefs(*came)
+    beliefs = kalman_scan(x["a"], u, x["q"], w, r, b=x["b"], **_beliefs(x), **options)
+    return _named_beliefs(*beliefs)
 
 
 def _call_kalman_raw(x: Named, options: dict[str, Any]) -> Named:
@@ -205,8 +205,10 @@ def _call_kalman_raw(x: Named, options: dict[str, Any]) -> Named:
 
 
 def _call_kalman_packed(x: Named, options: dict[str, Any]) -> Named:
-    came = kalman_scan_packed(x["a"], x["projection"], x["q"], b=x["b"], **_beliefs(x), **options)
-    return _named_beliefs(*came)
+    beliefs = kalman_scan_packed(
+        x["a"], x["projection"], x["q"], b=x["b"], **_beliefs(x), **options
+    )
+    return _named_beliefs(*beliefs)
 
 
 def _beliefs(x: Named) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def _call_linear(x: Named, options: dict[str, Any]) -> Named:
 
 
 def _run(problem: Problem, backend: str, device: torch.device, dtype: torch.dtype) -> Outcome:
-    """Outputs, and the gradients of a fixed random weighting of all of them."""
+    """Return outputs, and the gradients of a fixed random weighting of all of them."""
     inputs = {n: x.to(device, dtype).requires_grad_() for n, x in problem.inputs.items()}
     masks = {n: x.to(device) for n, x in problem.masks.items()}
     outputs = problem.call(inputs, {**masks, "backend": backend})
@@ -236,8 +238,8 @@ def _run(problem: Problem, backend: str, device: torch.device, dtype: torch.dtyp
     # rounded to bfloat16, so that every dtype sees the same weights
     weights = [torch.randn(y.shape, generator=draw).bfloat16() for y in outputs.values()]
     weights = [v.to(device, y.dtype) for v, y in zip(weights, outputs.values(), strict=True)]
-    found = torch.autograd.grad(list(outputs.values()), list(inputs.values()), weights)
-    gradients = dict(zip(inputs, found, strict=True))
+    grads = torch.autograd.grad(list(outputs.values()), list(inputs.values()), weights)
+    gradients = dict(zip(inputs, grads, strict=True))
     if "projection" in gradients:
         gradients |= zip("uwr", gradients.pop("projection").chunk(3, -1), strict=True)
     return {

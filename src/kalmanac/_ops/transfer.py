@@ -16,7 +16,7 @@ ALIGNMENT = 16  # bytes: every dtype can be read where a value begins
 
 
 def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The values on the device, in their order; the host does not wait for those that it sends.
+    """Return the values on the device, in order; the host does not wait for those that it sends.
 
     They are copied at once, and may change afterwards, unless the device is the host itself.
     """
@@ -33,7 +33,7 @@ def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
 
 
 def is_host(device: torch.device) -> bool:
-    """Tensors on the device are the host's own memory: nothing is to be sent."""
+    """Return whether tensors on the device are the host's own memory: nothing is to be sent."""
     return device.type == "cpu"
 
 
@@ -43,22 +43,22 @@ class Returning:
     def __init__(self, x: Tensor) -> None:
         self._ready: torch.cuda.Event | None = None
         if x.is_cuda:
-            held = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
-            held.copy_(x, non_blocking=True)
+            pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+            pinned.copy_(x, non_blocking=True)
             self._ready = torch.cuda.Event()
             self._ready.record(torch.cuda.current_stream(x.device))
-            x = held
-        self._held = x
+            x = pinned
+        self._on_host = x
 
     def array(self) -> NDArray[Any]:
-        """What has arrived."""
+        """Return what has arrived."""
         if self._ready is not None:
             self._ready.synchronize()
-        return self._held.numpy()
+        return self._on_host.numpy()
 
 
 def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
-    """The bytes of tensors of the host, one after another."""
+    """Return the bytes of tensors of the host, one after another."""
     starts, size = _starts(values)
     flat = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
     place = flat.numpy()
@@ -68,7 +68,7 @@ def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
 
 
 def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of what `packed` has put side by side, as the tensors `like` that it was given."""
+    """Return views of what `packed` has put side by side, in the shapes and dtypes of `like`."""
     starts, _ = _starts(like)
     return [
         flat[start : start + x.nbytes].view(x.dtype).view(x.shape)
@@ -77,7 +77,7 @@ def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _starts(values: Sequence[Tensor]) -> tuple[list[int], int]:
-    """Where each value begins, in bytes, and where the last one ends."""
+    """Return where each value begins, in bytes, and where the last one ends."""
     starts, end = [], 0
     for x in values:
         starts.append(end)

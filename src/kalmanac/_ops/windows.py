@@ -42,7 +42,7 @@ class Places(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What stands at the places of a batch."""
+    """These are the values at the places of a batch."""
 
     observation: Tensor  # (B, T+1, O)
     previous_action: Tensor  # (B, T+1, A)
@@ -60,14 +60,14 @@ def place_windows(
     `width` is context + burn_in + 1, the tokens of a row.
     """
     if fused(entries):
-        from kalmanac._ops.window_kernels import place_windows as placed
+        from kalmanac._ops.window_kernels import place_windows as place
 
-        found, token, step, valid = placed(
+        columns, token, step, valid = place(
             numbers, entries, episodes, rows=rows, nothing=nothing, context=context,
             burn_in=burn_in, width=width,
         )  # fmt: skip
-        *drawn, begins, tokens = found.unbind()
-        return Windows(*drawn), Places(token, step, valid, tokens, begins)
+        *fields, begins, tokens = columns.unbind()
+        return Windows(*fields), Places(token, step, valid, tokens, begins)
     slot, start, stop = cut_episodes(numbers, entries, episodes, context)
     windows = windows_of(entries, slot, start, stop, burn_in)
     return windows, one_a_row(windows, rows=rows, nothing=nothing, width=width)
@@ -76,7 +76,7 @@ def place_windows(
 def cut_episodes(
     numbers: Tensor, entries: Tensor, episodes: Tensor, context: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """An episode uniformly; all of it if L ≤ T, else the part inside [o, o + T) with o uniform.
+    """Draw an episode uniformly; all of it if L ≤ T, else the part in [o, o + T), o uniform.
 
     Returns its slot, and its transitions start … stop-1.
     """
@@ -90,7 +90,7 @@ def cut_episodes(
 
 
 def windows_of(entries: Tensor, slot: Tensor, start: Tensor, stop: Tensor, burn_in: int) -> Windows:
-    """Transitions start … stop-1 of episodes, extended to the left by up to `burn_in`."""
+    """Return transitions start … stop-1 of episodes, extended to the left by up to `burn_in`."""
     stream, first, _ = entries.index_select(1, slot)
     warm = start.clamp(max=burn_in)
     before = start - warm
@@ -98,7 +98,7 @@ def windows_of(entries: Tensor, slot: Tensor, start: Tensor, stop: Tensor, burn_
 
 
 def one_a_row(windows: Windows, *, rows: int, nothing: int, width: int) -> Places:
-    """A window a row, `width` tokens wide."""
+    """Place a window a row, `width` tokens wide."""
     place = torch.arange(width, device=windows.first.device)
     first = (windows.first % rows)[:, None] + place
     ring = first - (first >= rows) * rows  # cheaper than a remainder a place
@@ -135,7 +135,7 @@ def read_windows(
     action = read_rows(fields["action"], step)
     if codes is not None:
         action = read_rows(codes, action)
-    # The action before a token is the one after its left neighbour, and nothing follows the last
+    # The action before a token is the one after its left neighbor, and nothing follows the last
     # token of a window: the first token of the next one sees zero.
     return Read(
         observation=read_rows(fields["observation"], token),
@@ -147,5 +147,5 @@ def read_windows(
 
 
 def read_rows(field: Tensor, at: Tensor) -> Tensor:
-    """A field at rows `at` of any shape, in that shape."""
+    """Read a field at rows `at` of any shape, in that shape."""
     return field.index_select(0, at.reshape(-1)).view(*at.shape, *field.shape[1:])

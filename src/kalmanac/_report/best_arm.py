@@ -193,7 +193,7 @@ def _references(
         return {}
     thresholds = {cost: _threshold(cost, tuple(sorted(changes.items()))) for cost in costs}
     return {
-        cost: best.normalised_return if name == NORMALIZED else best.length
+        cost: best.normalized_return if name == NORMALIZED else best.length
         for cost, best in thresholds.items()
     }
 

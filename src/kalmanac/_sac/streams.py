@@ -23,7 +23,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 from kalmanac._envs.checkpointable import environment_state, restore_environment
-from kalmanac._envs.workers import WorkerError, words
+from kalmanac._envs.workers import WorkerError, describe_exception
 from kalmanac._envs.wrappers import CopiesHandedOut
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
@@ -300,7 +300,9 @@ def environment_at_work() -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit above all: the environment has no say over the run
-        raise EnvironmentFailedError(f"the environment raised {words(error)}") from error
+        raise EnvironmentFailedError(
+            f"the environment raised {describe_exception(error)}"
+        ) from error
 
 
 @contextmanager

@@ -19,12 +19,12 @@ COMPLEX = (torch.complex64, torch.complex128)
 
 
 def carry_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Carries are float32 at least, whatever the signals are."""
+    """Return the dtype of carries: float32 at least, whatever the signals are."""
     return torch.float32 if dtype in HALF else dtype
 
 
 def signal(name: str, x: Tensor, like: Tensor | None, allowed: tuple[torch.dtype, ...]) -> None:
-    """A (B, T, N) tensor; with `like` given, of the same shape, dtype and device."""
+    """Check a (B, T, N) tensor; with `like`, of the same shape, dtype and device."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {type(x).__name__}, expected a (B, T, N) tensor")
     if x.dim() != 3:
@@ -43,12 +43,12 @@ def signal(name: str, x: Tensor, like: Tensor | None, allowed: tuple[torch.dtype
 
 
 def parameter(name: str, x: Tensor, shapes: tuple[tuple[int, ...], ...], like: Tensor) -> None:
-    """A tensor of one of `shapes`, in the dtype of the signals or of their carries."""
+    """Check a tensor of one of `shapes`, in the dtype of the signals or of their carries."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {type(x).__name__}, expected a tensor")
     if tuple(x.shape) not in shapes:
-        wanted = " or ".join(str(s) for s in shapes)
-        raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {wanted}")
+        expected = " or ".join(str(s) for s in shapes)
+        raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {expected}")
     allowed = (like.dtype, carry_dtype(like.dtype))
     if x.dtype not in allowed:
         raise TypeError(f"{name}: got dtype {x.dtype}, expected {_names(allowed)}")
@@ -56,7 +56,7 @@ def parameter(name: str, x: Tensor, shapes: tuple[tuple[int, ...], ...], like: T
 
 
 def belief(name: str, x: Belief, like: Tensor) -> None:
-    """A pair of tensors (mean, variance), each (N,) or (B, N)."""
+    """Check a pair of tensors (mean, variance), each (N,) or (B, N)."""
     batch, _, channels = like.shape
     if not isinstance(x, tuple) or len(x) != 2:
         raise TypeError(f"{name}: got {type(x).__name__}, expected a Belief(mean, variance)")
@@ -65,7 +65,7 @@ def belief(name: str, x: Belief, like: Tensor) -> None:
 
 
 def flags(name: str, x: Tensor, like: Tensor) -> None:
-    """A (B, T) bool tensor."""
+    """Check a (B, T) bool tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {type(x).__name__}, expected a (B, T) bool tensor")
     if x.dtype != torch.bool:
@@ -76,7 +76,7 @@ def flags(name: str, x: Tensor, like: Tensor) -> None:
 
 
 def row_lengths(lengths: Tensor | Sequence[int] | None, like: Tensor, check: bool) -> Tensor | None:
-    """The number of valid steps of each row, (B,), checked against T where that is free."""
+    """Return the number of valid steps of each row, (B,), checked against T where that is free."""
     batch, steps, _ = like.shape
     if lengths is None:
         return None
@@ -97,13 +97,13 @@ def row_lengths(lengths: Tensor | Sequence[int] | None, like: Tensor, check: boo
 
 
 def floor(name: str, x: float) -> None:
-    """What softplus is added to: a finite number that is not negative."""
+    """Check what softplus is added to: a finite number that is not negative."""
     if not 0 <= x < math.inf:
         raise ValueError(f"{name}: got {x!r}, expected a finite number of at least 0")
 
 
 def positive(name: str, x: Tensor, counts: Tensor | None = None) -> None:
-    """All values that count are finite and above zero. Reads the data: only with `check=True`."""
+    """Check that values that count are finite and above 0. Reads data: only with `check=True`."""
     good = (x > 0) & torch.isfinite(x)
     if counts is not None:
         good |= ~counts[..., None]
@@ -113,7 +113,7 @@ def positive(name: str, x: Tensor, counts: Tensor | None = None) -> None:
 
 
 def lengths_from_padding(mask: Tensor) -> Tensor:
-    """Lengths of a right-padding mask, True = padded (torch's `key_padding_mask`). (B, T) → (B,).
+    """Return lengths (B,) of a right-padding mask (B, T), True = padded (`key_padding_mask`).
 
     Only a right-padding mask keeps the paper's masked operator associative (appendix A), so a mask
     with a hole is refused.
@@ -125,8 +125,8 @@ def lengths_from_padding(mask: Tensor) -> Tensor:
         tensor([2, 1])
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        came = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"mask: got {came}, expected a (B, T) bool tensor, True = padded")
+        received = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask: got {received}, expected a (B, T) bool tensor, True = padded")
     if mask.dim() != 2:
         raise ValueError(f"mask: got shape {tuple(mask.shape)}, expected two axes (B, T)")
     holes = mask[:, :-1] & ~mask[:, 1:]

@@ -17,7 +17,7 @@ from kalmanac._ops.scan.operators import Kernels, kalman_operator, linear_operat
 
 
 class Backend(NamedTuple):
-    """One implementation of both scans."""
+    """A backend is one implementation of both scans."""
 
     name: str
     kalman: Callable[[KalmanInputs], tuple[Belief, Belief]]
@@ -126,9 +126,9 @@ def use_backend(name: str) -> Iterator[None]:
         _override.name = outer
 
 
-def choose(asked: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
-    """The backend for a call. An explicit choice is obeyed or refused, never replaced."""
-    name = asked if asked is not None else _override.name
+def choose(requested: str | None, device: torch.device, dtype: torch.dtype, steps: int) -> Backend:
+    """Choose the backend for a call. An explicit choice is obeyed or refused, never replaced."""
+    name = requested if requested is not None else _override.name
     if name is not None:
         backend = BACKENDS[_known(name)]
         reason = backend.why_not(device, dtype)
@@ -141,7 +141,7 @@ def choose(asked: str | None, device: torch.device, dtype: torch.dtype, steps: i
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> dict[str, str | None]:
-    """For every backend: None if it can run there, else the reason why not."""
+    """Return for every backend None if it can run there, else the reason why not."""
     return {name: backend.why_not(device, dtype) for name, backend in BACKENDS.items()}
 
 

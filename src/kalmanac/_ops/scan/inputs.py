@@ -71,7 +71,7 @@ class KalmanInputs(NamedTuple):
     layout: str  # the order of the signals in `packed`, such as "uwr"
 
     def signals(self) -> tuple[list[Tensor], str]:
-        """The time-varying inputs and their names: all in one tensor if they came so."""
+        """Return the time-varying inputs and their names: one tensor if they are packed."""
         if self.packed is not None:
             return [self.packed], self.layout
         named = {"u": self.u, "w": self.w, "r": self.r, "q": self.q if self.q.dim() == 3 else None}
@@ -112,7 +112,7 @@ Inputs = TypeVar("Inputs", KalmanInputs, LinearInputs)
 
 
 def valid_steps(lengths: Tensor | None, like: Tensor) -> Tensor:
-    """(B, T) bool: True where t < lengths[b]; `like` is any signal (B, T, N)."""
+    """Return (B, T) bool: True where t < lengths[b]; `like` is any signal (B, T, N)."""
     batch, steps, _ = like.shape
     if lengths is None:
         return torch.ones(batch, steps, dtype=torch.bool, device=like.device)
@@ -120,7 +120,7 @@ def valid_steps(lengths: Tensor | None, like: Tensor) -> Tensor:
 
 
 def start_and_prior(x: KalmanInputs) -> tuple[Belief, Belief]:
-    """Both beliefs as (B, N) tensors, defaults filled in."""
+    """Return both beliefs as (B, N) tensors, defaults filled in."""
     prior = x.prior
     if prior is None:
         batch, _, channels = x.w.shape
@@ -129,7 +129,7 @@ def start_and_prior(x: KalmanInputs) -> tuple[Belief, Belief]:
 
 
 def start_and_initial(x: LinearInputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Both states as (B, N) tensors, defaults filled in."""
+    """Return both states as (B, N) tensors, defaults filled in."""
     initial = x.initial
     if initial is None:
         initial = x.b.new_zeros(x.b.shape[0], x.b.shape[2], dtype=dtype)
@@ -154,7 +154,7 @@ def neutral_kalman(x: KalmanInputs) -> KalmanInputs:
 
 
 def widened(x: Inputs) -> Inputs:
-    """The same call in double precision, where the device has it."""
+    """Return the same call in double precision, where the device has it."""
     if not has_float64(x.a.device):
         return x
 

@@ -114,7 +114,7 @@ def kalman_scan_packed(
     r_floor: float | None = None, q_floor: float | None = None,
     details: bool = False, check: bool = False, backend: str | None = None,
 ) -> tuple[Belief, Belief] | tuple[Belief, Belief, Filtering]:  # fmt: skip
-    """`kalman_scan` of signals that lie side by side in one tensor, as one projection gives them.
+    """Run `kalman_scan` on signals side by side in one tensor, as one projection gives them.
 
     Args:
         a: decay Ā, (N,).
@@ -161,7 +161,7 @@ def kalman_scan_packed(
 
 
 class _Options(NamedTuple):
-    """The arguments that both scans share, as they came."""
+    """These are the unchecked arguments that both scans share."""
 
     prior: Belief | None
     b: Tensor | None
@@ -239,7 +239,7 @@ def _filter(
 
 
 def _plain(x: KalmanInputs) -> KalmanInputs:
-    """The same call with signals in the carry dtype and noises as variances."""
+    """Return the same call with signals in the carry dtype and noises as variances."""
     carry = x.a.dtype
     if x.w.dtype == carry and x.r_floor is None and x.q_floor is None:
         return x
@@ -274,7 +274,7 @@ def _check_noise(x: KalmanInputs) -> None:
 
 
 def _filtering(x: KalmanInputs, posterior: Belief) -> Filtering:
-    """Priors and gains from the posteriors: a step's prior is one predict from the step before."""
+    """Compute priors and gains: a step's prior is one predict from the posterior before."""
     x = neutral_kalman(x)
     posterior = Belief(*(y.to(x.a.dtype) for y in posterior))
     steps = x.w.shape[1]

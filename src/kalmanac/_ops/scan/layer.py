@@ -26,7 +26,7 @@ def kalman_layer(
     state: Belief | None = None, lengths: Tensor | None = None, reset: Tensor | None = None,
     observed: Tensor | None = None, r_floor: float | None = None, q_floor: float | None = None,
 ) -> tuple[Tensor, Belief]:  # fmt: skip
-    """z = V x⁺ + d (B, T, E) of the filter on the signals W h + c, and the last belief (B, N).
+    """Return z = V x⁺ + d (B, T, E) of the filter on W h + c, and the last belief (B, N).
 
     Args:
         into: W (kN, E) and c (kN,), for the k signals of `layout`.

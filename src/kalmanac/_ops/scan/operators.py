@@ -31,7 +31,7 @@ class Kernels(NamedTuple):
 
 
 def split_signals(signals: Sequence[Tensor], layout: str) -> dict[str, Tensor]:
-    """The signals by name ("u", "w", "r", "q"), as views where they came packed."""
+    """Return the signals by name ("u", "w", "r", "q"), as views where they are packed."""
     parts = signals if len(signals) == len(layout) else signals[0].chunk(len(layout), -1)
     return dict(zip(layout, parts, strict=True))
 
@@ -43,12 +43,12 @@ def kalman_operator(
 
     kalman_forward(parameters, signals, layout, beliefs, facts, floors) → mean, variance, m, P,
     saved
-    kalman_backward(the same six, (mean, variance, saved), given) → gradients of the parameters, the
-    signals and the beliefs, in the order and shape in which they came, an empty tensor for None
+    kalman_backward(the same six, (mean, variance, saved), g_outputs) → gradients of the parameters,
+    the signals and the beliefs, in the order and shape of the inputs, an empty tensor for None
 
     parameters (a, b?, q?); beliefs (m?, P?) of start and of prior; facts (lengths?, reset?,
-    observed?); floors (r?, q?); given: the gradients of mean, variance, m, P, None where nothing
-    depends on them. `saved` is what the backward needs beside the outputs; its shape is
+    observed?); floors (r?, q?); g_outputs: the gradients of mean, variance, m, P, None where
+    nothing depends on them. `saved` is what the backward needs beside the outputs; its shape is
     `saved_shape(B, T, N, padded, flagged)`: are there lengths; are there resets, missing readings
     or a time-varying process noise.
     """
@@ -101,14 +101,14 @@ def kalman_operator(
         ctx.count, ctx.layout, ctx.floors = len(signals), layout, (r_floor, q_floor)
         ctx.set_materialize_grads(False)
 
-    def gradients(ctx, *given, by=adjoint):
+    def gradients(ctx, *g_outputs, by=adjoint):
         a, b, q, *rest = ctx.saved_tensors
         signals, middle, outputs = rest[: ctx.count], rest[ctx.count : -3], rest[-3:]
-        found = by(a, b, q, signals, ctx.layout, *middle, *ctx.floors, *outputs, *given[:4])
+        g_inputs = by(a, b, q, signals, ctx.layout, *middle, *ctx.floors, *outputs, *g_outputs[:4])
         inputs = (a, b, q, *signals, *middle[:4])
-        found = [None if x is None else g for g, x in zip(found, inputs, strict=True)]
-        beliefs = found[3 + ctx.count :]
-        return *found[:3], found[3 : 3 + ctx.count], None, *beliefs, *[None] * 5
+        g_inputs = [None if x is None else g for g, x in zip(g_inputs, inputs, strict=True)]
+        beliefs = g_inputs[3 + ctx.count :]
+        return *g_inputs[:3], g_inputs[3 : 3 + ctx.count], None, *beliefs, *[None] * 5
 
     scan.register_autograd(gradients, setup_context=remember)
 
@@ -126,8 +126,8 @@ def kalman_operator(
 
         @staticmethod
         @once_differentiable
-        def backward(ctx, *given):
-            a, b, q, signals, _, *beliefs_and_facts = gradients(ctx, *given, by=plain_adjoint)
+        def backward(ctx, *g_outputs):
+            a, b, q, signals, _, *beliefs_and_facts = gradients(ctx, *g_outputs, by=plain_adjoint)
             return None, None, a, b, q, *signals, *beliefs_and_facts
 
     def kalman(x: KalmanInputs) -> tuple[Belief, Belief]:
@@ -186,11 +186,11 @@ def linear_operator(
         ctx.save_for_backward(*inputs, output[0])
         ctx.set_materialize_grads(False)
 
-    def gradients(ctx, *given):
-        found = adjoint(*ctx.saved_tensors, *given)
+    def gradients(ctx, *g_outputs):
+        g_inputs = adjoint(*ctx.saved_tensors, *g_outputs)
         inputs = ctx.saved_tensors[:4]
-        found = [None if x is None else g for g, x in zip(found, inputs, strict=True)]
-        return (*found, None, None)
+        g_inputs = [None if x is None else g for g, x in zip(g_inputs, inputs, strict=True)]
+        return (*g_inputs, None, None)
 
     scan.register_autograd(gradients, setup_context=remember)
 

@@ -59,12 +59,12 @@ Element = TypeVar("Element", Affine, Filter)
 
 
 def combine_affine(i: Affine, j: Affine) -> Affine:
-    """First i, then j."""
+    """Compose: first i, then j."""
     return Affine(j.A * i.A, j.A * i.b + j.b)
 
 
 def combine_filter(i: Filter, j: Filter) -> Filter:
-    """First i, then j."""
+    """Compose: first i, then j."""
     D = 1 + i.C * j.J
     A = j.A / D
     E = i.A / D
@@ -78,24 +78,24 @@ def combine_filter(i: Filter, j: Filter) -> Filter:
 
 
 def identity_affine(like: Tensor) -> Affine:
-    """The element that changes nothing."""
+    """Return the element that changes nothing."""
     one, zero = torch.ones_like(like), torch.zeros_like(like)
     return Affine(one, zero)
 
 
 def identity_filter(like: Tensor) -> Filter:
-    """The element that changes nothing."""
+    """Return the element that changes nothing."""
     one, zero = torch.ones_like(like), torch.zeros_like(like)
     return Filter(one, zero, zero, zero, zero)
 
 
 def constant_affine(state: Tensor) -> Affine:
-    """The element that forgets what was before and leaves `state`."""
+    """Return the element that forgets what was before and leaves `state`."""
     return Affine(torch.zeros_like(state), state)
 
 
 def constant_filter(belief: Belief) -> Filter:
-    """The element that forgets what was before and leaves `belief`."""
+    """Return the element that forgets what was before and leaves `belief`."""
     zero = torch.zeros_like(belief.mean)
     return Filter(zero, belief.mean, belief.variance, zero, zero)
 
@@ -113,7 +113,7 @@ def predict_filter(a: Tensor, c: Tensor, q: Tensor) -> Filter:
 
 
 def select(mask: Tensor, yes: Element, no: Element) -> Element:
-    """Field by field: `yes` where the mask is True, `no` elsewhere."""
+    """Select field by field: `yes` where the mask is True, `no` elsewhere."""
     return type(yes)(*(torch.where(mask, x, y) for x, y in zip(yes, no, strict=True)))
 
 
@@ -123,7 +123,7 @@ Masked = tuple[Any, Tensor]  # (element, m)
 def masked(
     combine: Callable[[Element, Element], Element],
 ) -> Callable[[Masked, Masked], Masked]:
-    """The masked associative operator of Definition 1, acting on pairs (element, m).
+    """Return the masked associative operator of Definition 1, acting on pairs (element, m).
 
     ã ∘ b̃ = (a ∘ b, m_a) if m_b = 0, and ã if m_b = 1: a padded element passes the state through.
     Associative only for right-padding masks (appendix A); m is True where padded.
@@ -137,7 +137,7 @@ def masked(
 
 
 def associative_scan(combine: Callable[[Leaves, Leaves], Leaves], leaves: Leaves) -> Leaves:
-    """All prefixes e_0, e_0 ∘ e_1, … along axis 1, in O(log T) dependent steps and O(T) work.
+    """Compute prefixes e_0, e_0 ∘ e_1, … along axis 1 in O(log T) dependent steps, O(T) work.
 
     `leaves` are the fields of the elements, each (B, T, …); `combine` takes and returns such lists.
     Pairs are joined, the half as long sequence is scanned, and the prefixes in between follow with
@@ -158,7 +158,7 @@ def associative_scan(combine: Callable[[Leaves, Leaves], Leaves], leaves: Leaves
 
 
 def kalman(x: KalmanInputs, form: Form = "identity") -> tuple[Belief, Belief]:
-    """`kalman_scan` over `Filter` elements, in double precision inside.
+    """Run `kalman_scan` over `Filter` elements, in double precision inside.
 
     PyTorch does not differentiate the elements: their parts are as large as 1/q where the filter's
     own derivatives are not, and would cancel. The backward is the closed form, whose two adjoint
@@ -242,21 +242,21 @@ class _FilterScan(torch.autograd.Function):
         )  # fmt: skip
 
 
-def _reverse_recurrence(onward: Tensor, given: Tensor) -> Tensor:
-    """y_t = given_t + onward_{t+1} y_{t+1}, for all t at once."""
+def _reverse_recurrence(onward: Tensor, inputs: Tensor) -> Tensor:
+    """Solve y_t = inputs_t + onward_{t+1} y_{t+1}, for all t at once."""
     decay = _earlier(onward)
-    leaves = [torch.flip(decay, (1,)), torch.flip(given, (1,))]
+    leaves = [torch.flip(decay, (1,)), torch.flip(inputs, (1,))]
     scanned = associative_scan(lambda i, j: list(combine_affine(Affine(*i), Affine(*j))), leaves)
     return torch.flip(scanned[1], (1,))
 
 
 def _earlier(x: Tensor) -> Tensor:
-    """x_{t+1} at the place of t; zero at the last step."""
+    """Return x_{t+1} at the place of t; zero at the last step."""
     return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], 1)
 
 
 def linear(x: LinearInputs, form: Form = "identity") -> tuple[Tensor, Tensor]:
-    """`linear_scan` over `Affine` elements."""
+    """Run `linear_scan` over `Affine` elements."""
     dtype = x.b.dtype
     x = widened(neutral_linear(x))
     leaf = Affine(x.a.expand_as(x.b), x.b)
@@ -303,14 +303,14 @@ def _scan(
 
 
 def _drive(x: KalmanInputs) -> Tensor:
-    """b·u for all steps, (B, T, N)."""
+    """Return b·u for all steps, (B, T, N)."""
     if x.u is None:
         return torch.zeros_like(x.w)
     return x.u if x.b is None else x.b * x.u
 
 
 def _interleave(even: Tensor, odd: Tensor) -> Tensor:
-    """even_0, odd_0, even_1, odd_1, … along axis 1; `even` may be one longer."""
+    """Return even_0, odd_0, even_1, odd_1, … along axis 1; `even` may be one longer."""
     batch, n_even = even.shape[:2]
     n_odd = odd.shape[1]
     pairs = torch.stack([even[:, :n_odd], odd], 2).reshape(batch, 2 * n_odd, *even.shape[2:])

@@ -1,4 +1,4 @@
-"""The slow truth: one plain loop over time, readable against the paper, never optimised.
+"""The slow truth: one plain loop over time, readable against the paper, never optimized.
 
 Every other backend is tested against these two functions. They compute in float64 whatever the
 inputs are (where the device has it) and run anywhere; PyTorch differentiates them.
@@ -64,7 +64,7 @@ def kalman(x: KalmanInputs) -> tuple[Belief, Belief]:
 
 
 def _over_time(x: KalmanInputs) -> list[Sequence[Tensor]]:
-    """(b·u, q, w, r), each as T tensors that broadcast to (B, N)."""
+    """Return (b·u, q, w, r), each as T tensors that broadcast to (B, N)."""
     steps = x.w.shape[1]
     drive = torch.zeros_like(x.a) if x.u is None else x.u if x.b is None else x.b * x.u
     return [y.unbind(1) if y.dim() == 3 else [y] * steps for y in (drive, x.q, x.w, x.r)]

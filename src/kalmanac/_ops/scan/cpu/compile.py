@@ -55,17 +55,17 @@ def all_rows(signature: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
 
 
 def signals(number: Any, count: int) -> Any:
-    """The type of a tuple of `count` strided (B, T, N) arrays."""
+    """Return the type of a tuple of `count` strided (B, T, N) arrays."""
     return types.UniTuple(types.Array(number, 3, "A"), count)
 
 
-def optional(number: Any, given: Sequence[bool]) -> Any:
-    """The type of a tuple of numbers, None where none is given: each form has its own code."""
-    return types.Tuple([number if there else types.none for there in given])
+def optional(number: Any, present: Sequence[bool]) -> Any:
+    """The type of a tuple of numbers, None where one is absent: each form has its own code."""
+    return types.Tuple([number if there else types.none for there in present])
 
 
 def row_facts() -> Any:
-    """The type of (lengths (B,), reset (B, T), observed (B, T))."""
+    """Return the type of (lengths (B,), reset (B, T), observed (B, T))."""
     flags = types.Array(types.boolean, 2, "A")
     return types.Tuple((types.Array(types.int32, 1, "A"), flags, flags))
 

@@ -34,13 +34,13 @@ def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
     """See `operators.kalman_operator`."""
     dtype = signals[0].dtype
     like, inputs, raw = kalman_arrays(parameters, signals, layout, floors)
-    found = _filter(like, inputs, raw, belief_arrays(like, beliefs), row_facts(like, *facts))
-    mean, variance = (torch.from_numpy(x) for x in found[:2])
-    m, P = (torch.from_numpy(x[:, 0]) for x in found[2:])
+    outputs = _filter(like, inputs, raw, belief_arrays(like, beliefs), row_facts(like, *facts))
+    mean, variance = (torch.from_numpy(x) for x in outputs[:2])
+    m, P = (torch.from_numpy(x[:, 0]) for x in outputs[2:])
     return mean.to(dtype), variance.to(dtype), m, P, m.new_empty(0)
 
 
-def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
+def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, g_outputs):
     """See `operators.kalman_operator`."""
     like, inputs, raw = kalman_arrays(parameters, signals, layout, floors)
     rows, _, channels = like.shape
@@ -61,23 +61,25 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         sums[0], sums[1], named.get("u", g_u), named.get("q", g_q), named["w"], named["r"]
     )  # fmt: skip
     zero = arrays(like, [like.new_zeros(channels)])[0]
-    given_ = tuple(zero if g is None else arrays(like, [g.to(like.dtype)])[0] for g in given)
+    g_outputs_ = tuple(
+        zero if g is None else arrays(like, [g.to(like.dtype)])[0] for g in g_outputs
+    )
     launch(
         kalman_kernels.backward, like, inputs, raw, beliefs_, facts_,
-        saved, given_, g_inputs, tuple(sums[3:7]), tuple(sums[7:]), flags=floors_given(raw),
+        saved, g_outputs_, g_inputs, tuple(sums[3:7]), tuple(sums[7:]), flags=floors_given(raw),
     )  # fmt: skip
     summed = [torch.from_numpy(x).sum((0, 1)) for x in sums[:3]]
     if floors[1] is not None and parameters[2] is not None:
         summed[2] *= parameters[2].sigmoid()
     g_beliefs = [torch.from_numpy(x[:, 0]) for x in sums[3:7]]
     both = zip([*summed, *g_beliefs], [*parameters, *beliefs], strict=True)
-    found = [like.new_empty(0) if x is None else g for g, x in both]
+    g_others = [like.new_empty(0) if x is None else g for g, x in both]
     into = (torch.from_numpy(g).to(x.dtype) for g, x in zip(g_signals, signals, strict=True))
-    return [*found[:3], *into, *found[3:]]
+    return [*g_others[:3], *into, *g_others[3:]]
 
 
 def _filter(like, inputs, floors, beliefs, facts):
-    """Mean and variance of all steps and of the end, (B, 1, N)."""
+    """Return mean and variance of all steps and of the end, (B, 1, N)."""
     rows, steps, channels = like.shape
     outputs = [fresh((rows, steps, channels), like.dtype).numpy() for _ in range(2)]
     outputs.extend(fresh((4, rows, 1, channels), like.dtype).numpy())  # ends, scratch
@@ -89,14 +91,14 @@ def _filter(like, inputs, floors, beliefs, facts):
 
 
 def belief_arrays(like, beliefs):
-    """(m, P) of start and prior, N(0, 1) where they are absent."""
+    """Return (m, P) of start and prior, N(0, 1) where they are absent."""
     zero, one = arrays(like, [like.new_zeros(like.shape[2]), like.new_ones(like.shape[2])])
-    found = zip(beliefs, (zero, one, zero, one), strict=True)
-    return tuple(s if x is None else arrays(like, [x])[0] for x, s in found)
+    pairs = zip(beliefs, (zero, one, zero, one), strict=True)
+    return tuple(s if x is None else arrays(like, [x])[0] for x, s in pairs)
 
 
 def kalman_arrays(parameters, signals, layout, floors):
-    """A signal, the arrays of (a, b, u, q, w, r) in the carry dtype, and the kernels' floors.
+    """Return a signal, arrays of (a, b, u, q, w, r) in the carry dtype, and the kernels' floors.
 
     b = 1 and u = 0 where absent. Time-varying noises with a floor stay raw, a constant one becomes
     a variance here.
@@ -115,7 +117,7 @@ def kalman_arrays(parameters, signals, layout, floors):
 
 
 def split(signals, layout):
-    """`operators.split_signals` of arrays."""
+    """Do as `operators.split_signals`, with arrays."""
     if len(signals) == len(layout):
         return dict(zip(layout, signals, strict=True))
     channels = signals[0].shape[2] // len(layout)
@@ -125,7 +127,7 @@ def split(signals, layout):
 
 
 def floors_given(floors):
-    """The form of a kernel: which noises come before their softplus."""
+    """Return the form of a kernel: which noises come before their softplus."""
     return tuple(x is not None for x in floors)
 
 
@@ -146,11 +148,11 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
     g_a = b.new_zeros(rows, steps if a.dim() == 3 else 1, channels)
     g_b = fresh(b.shape, carry)
     g_starts = [b.new_zeros(rows, channels) for _ in range(2)]
-    given = [b.new_zeros(channels) if g is None else g.to(carry) for g in (g_states, g_end)]
+    g_outputs = [b.new_zeros(channels) if g is None else g.to(carry) for g in (g_states, g_end)]
     launch(
         linear_kernels.backward, b,
         arrays(b, (a, b)), _start_arrays(b, start, initial), row_facts(b, lengths, reset, None),
-        arrays(b, (states,)), arrays(b, given), arrays(b, (g_a, g_b)), arrays(b, g_starts),
+        arrays(b, (states,)), arrays(b, g_outputs), arrays(b, (g_a, g_b)), arrays(b, g_starts),
     )  # fmt: skip
     g_a = g_a.to(signals) if a.dim() == 3 else g_a.sum((0, 1))
     inputs = (start, initial)
@@ -159,7 +161,7 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
 
 
 def _recur(a, b, start, initial, lengths, reset):
-    """The states of all steps and of the end."""
+    """Return the states of all steps and of the end."""
     outputs = fresh(b.shape, b.dtype), b.new_empty(b.shape[0], b.shape[2])
     launch(
         linear_kernels.forward, b,
@@ -210,10 +212,10 @@ def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
-    """Each tensor as an array of three axes, by strides alone.
+    """View each tensor as an array of three axes, by strides alone.
 
     (N,) and (B, 1, N) become (B, T, N), (B, N) becomes (B, 1, N). A last axis whose elements are
-    not neighbours in memory is the one thing that is copied.
+    not neighbors in memory is the one thing that is copied.
     """
     shape = tuple(like.shape)
     result = []
@@ -230,12 +232,12 @@ def arrays(like: Tensor, tensors: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
 
 
 def all_steps(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """(B, 1, N) as (B, T, N), by strides alone."""
+    """View (B, 1, N) as (B, T, N), by strides alone."""
     return np.ndarray(shape, x.dtype, x, 0, (x.strides[0], 0, x.itemsize))
 
 
 def _readable(x: Tensor) -> np.ndarray:
-    """The same memory as an array, copied if the last axis' elements are not neighbours."""
+    """View the same memory as an array, copied if the last axis' elements are not neighbors."""
     if x.is_complex():
         x = x.resolve_conj()
     x = x.detach()
@@ -247,7 +249,7 @@ def _readable(x: Tensor) -> np.ndarray:
 def row_facts(
     like: Tensor, lengths: Tensor | None, reset: Tensor | None, observed: Tensor | None
 ) -> tuple[np.ndarray, ...]:
-    """(lengths, reset, observed), with absent flags as one broadcast value."""
+    """Return (lengths, reset, observed), with absent flags as one broadcast value."""
     shape = tuple(like.shape[:2])
     return (
         np.full(shape[0], shape[1], np.int32) if lengths is None else lengths.int().numpy(),
@@ -257,5 +259,5 @@ def row_facts(
 
 
 def _constant(value: bool, shape: tuple[int, ...]) -> np.ndarray:
-    """One flag for all steps, by strides alone."""
+    """Return one flag for all steps, by strides alone."""
     return np.ndarray(shape, np.bool_, np.array([value]), 0, (0, 0))

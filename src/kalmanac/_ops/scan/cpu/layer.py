@@ -33,7 +33,7 @@ NUMBERS_A_THREAD = 800_000  # of the signals at once: with their gradients, one 
 
 
 class _Options(NamedTuple):
-    """What is no differentiable tensor."""
+    """The options are all arguments but the differentiable tensors."""
 
     layout: str
     facts: tuple[Tensor | None, ...]  # lengths, reset, observed
@@ -42,7 +42,7 @@ class _Options(NamedTuple):
 
 
 def kalman_layer(x: KalmanLayerInputs) -> tuple[Tensor, Belief]:
-    """z of every step and the last belief."""
+    """Return z of every step and the last belief."""
     tensors = (x.a, x.b, x.q, x.h, *x.into, *x.out_of, *(x.start or (None, None)))
     keep = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in tensors)
     facts, floors = (x.lengths, x.reset, x.observed), (x.r_floor, x.q_floor)
@@ -59,8 +59,8 @@ class _Layer(torch.autograd.Function):
         channels = len(a)
         wide, into = F.pad(h, (0, 1), value=1.0), _with_bias(W, c)
         work = _Work(options, (a, b, q), (m_start, P_start), wide, into)
-        kept = rows if options.keep else work.longest
-        beliefs = fresh((2, kept, steps, channels), h.dtype)
+        stored = rows if options.keep else work.longest
+        beliefs = fresh((2, stored, steps, channels), h.dtype)
         ends = fresh((2, rows, 1, channels), h.dtype).numpy()
         scratch = fresh((2, work.longest, 1, channels), h.dtype).numpy()
         z = h.new_empty(rows, steps, len(V))
@@ -73,10 +73,10 @@ class _Layer(torch.autograd.Function):
                 kalman_kernels.forward, work.like[:count], inputs, work.floors, *rest, outputs,
                 flags=work.flags,
             )  # fmt: skip
-            found = z[piece].flatten(0, 1)
+            z_rows = z[piece].flatten(0, 1)
             for i, part in enumerate(V.split(channels, 1)):
                 features = beliefs[i, place].flatten(0, 1)
-                torch.addmm(found if i else d, features, part.mT, out=found)
+                torch.addmm(z_rows if i else d, features, part.mT, out=z_rows)
         if options.keep:
             ctx.save_for_backward(a, b, q, wide, into, V, m_start, P_start, beliefs)
             ctx.options = options
@@ -108,8 +108,8 @@ class _Layer(torch.autograd.Function):
             slopes, tokens = g_z[piece].flatten(0, 1), wide[piece].flatten(0, 1)
             for g, part in zip(g_beliefs, parts, strict=True):
                 torch.mm(slopes, part, out=g[:count].flatten(0, 1))
-            given = [*g_beliefs[:, :count].numpy(), *([none[piece]] * (2 - len(parts)))]
-            given = [x if x.shape[1] == steps else all_steps(x, like.shape) for x in given]
+            g_steps = [*g_beliefs[:, :count].numpy(), *([none[piece]] * (2 - len(parts)))]
+            g_steps = [x if x.shape[1] == steps else all_steps(x, like.shape) for x in g_steps]
             named = split([g_signals[:count].numpy()], options.layout)
             if "q" in named:
                 named["q"][:] = 0  # added to, like the sums
@@ -117,16 +117,16 @@ class _Layer(torch.autograd.Function):
             g_u = named.get("u", all_steps(np.empty_like(own[1]), like.shape))
             launch(
                 kalman_kernels.backward, like, inputs, work.floors, *rest,
-                tuple(beliefs[:, piece].numpy()), (*given, *(g[piece] for g in g_ends)),
+                tuple(beliefs[:, piece].numpy()), (*g_steps, *(g[piece] for g in g_ends)),
                 (own[0], own[1], g_u, g_q, named["w"], named["r"]), tuple(own[3:7]),
                 tuple(own[7:]), flags=work.flags,
             )  # fmt: skip
-            found = g_signals[:count].flatten(0, 1)
-            add_product(g_into, tokens, found)
+            g_rows = g_signals[:count].flatten(0, 1)
+            add_product(g_into, tokens, g_rows)
             for i, room in enumerate(g_V):
                 add_product(room, slopes, beliefs[i, piece].flatten(0, 1))
             if g_h is not None:
-                torch.mm(found, into[:-1].mT, out=g_h[piece].flatten(0, 1))
+                torch.mm(g_rows, into[:-1].mT, out=g_h[piece].flatten(0, 1))
         g_a, g_b, g_q = torch.from_numpy(sums[:3]).sum((1, 2))
         if q is not None and options.floors[1] is not None:
             g_q = g_q * q.sigmoid()
@@ -164,7 +164,7 @@ class _Work:
         self._facts = row_facts(whole, *options.facts)
 
     def of(self, piece: slice) -> tuple[Any, Any, Any]:
-        """The kernels' inputs, beliefs and facts for these rows, whose signals are made now."""
+        """Compute the signals of these rows; return the kernels' inputs, beliefs and facts."""
         tokens = self.wide[piece].flatten(0, 1)
         count = piece.stop - piece.start
         torch.mm(tokens, self.into, out=self.signals[:count].flatten(0, 1))
@@ -176,7 +176,7 @@ class _Work:
 
 
 def row_pieces(rows: int, numbers: int) -> list[slice]:
-    """The rows taken at once, of `numbers` signals each, as many for every thread."""
+    """Cut the rows, of `numbers` signals each, into pieces, as many rows for every thread."""
     threads = torch.get_num_threads()
     size = max(NUMBERS_A_THREAD // max(numbers, 1), 1) * threads
     size = -(-rows // max(round(rows / size), 1))
@@ -185,5 +185,5 @@ def row_pieces(rows: int, numbers: int) -> list[slice]:
 
 
 def _with_bias(weight: Tensor, bias: Tensor) -> Tensor:
-    """(E + 1, kN): the bias is the weight of a one that stands beside h."""
+    """Return (E + 1, kN): the bias is the weight of a one that stands beside h."""
     return torch.cat([weight, bias[:, None]], 1).mT.contiguous()
