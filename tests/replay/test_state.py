@@ -147,10 +147,10 @@ def test_unpacked_batches_on_the_gpu_never_wait_for_the_device() -> None:
     feed(replay, np.zeros(STREAMS, bool), 90, seed=0)
     generator = torch.Generator("cuda").manual_seed(0)
     for rule in RULES:
-        replay.draw(8, 5, generator=generator, rule=rule)  # brings the table up to date
+        replay.sample_windows(8, 5, generator=generator, rule=rule)  # brings the table up to date
         torch.cuda.set_sync_debug_mode("error")
         try:
-            windows = replay.draw(8, 5, generator=generator, rule=rule, burn_in=2)
+            windows = replay.sample_windows(8, 5, generator=generator, rule=rule, burn_in=2)
             replay.gather(windows, 7, true_previous_action=True)
         finally:
             torch.cuda.set_sync_debug_mode("default")

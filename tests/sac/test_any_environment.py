@@ -118,7 +118,7 @@ def test_acting_equals_the_training_pass(mode, normalized):
     for _ in range(30):
         collector.step(act)
     batch = replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
-    seen = batch if model.normaliser is None else model.normaliser.batch(batch)
+    seen = batch if model.normalizer is None else model.normalizer.batch(batch)
     with torch.no_grad():
         parameters = model.learner.averaged(read_history(seen))[:, :-1][batch.valid]
     taken = batch.action[batch.valid].argmax(-1)
@@ -227,14 +227,14 @@ def test_images_are_kept_as_bytes():
 def test_codes_and_missing_readings_are_not_normalised():
     model = made("nest, missing and masked", normalize_observations=True, learning_starts=60)
     model.learn(60)
-    normaliser = model.normaliser
-    assert normaliser.scaled.tolist() == [False] * 5 + [True] * 2 + [False] * 5
-    assert normaliser.mean[6] == pytest.approx(5.0), "the constant, with no zeros mixed in"
+    normalizer = model.normalizer
+    assert normalizer.scaled.tolist() == [False] * 5 + [True] * 2 + [False] * 5
+    assert normalizer.mean[6] == pytest.approx(5.0), "the constant, with no zeros mixed in"
     row = torch.arange(12.0)[None]
-    shown = normaliser(row)
-    codes = torch.tensor(~normaliser.scaled)
+    shown = normalizer(row)
+    codes = torch.tensor(~normalizer.scaled)
     assert torch.equal(shown[:, codes], row[:, codes])
-    missing = normaliser.normalize(Observation(row, observed=torch.tensor([False]))).vector
+    missing = normalizer.normalize(Observation(row, observed=torch.tensor([False]))).vector
     assert (missing == 0).all()
 
 

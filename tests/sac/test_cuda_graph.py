@@ -7,7 +7,7 @@ import torch
 
 from kalmanac._observation import Sizes
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import WARM_UP, Captured, UpdateWith
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith
 from kalmanac._sac.learner import Learner
 from tests.sac.cases import batch, both_kinds, learner
 from tests.sac.test_images import SIZES as SEEN
@@ -40,7 +40,7 @@ def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
 ) -> None:
     eager = [given(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
     branches = [given(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
-    together = Captured(branches, torch.device("cuda"))
+    together = GraphedUpdates(branches, torch.device("cuda"))
     kept = [copy.deepcopy(work.learner.state_dict()) for work in branches]
     for _ in range(2):
         for _ in range(WARM_UP + 4):
@@ -61,7 +61,7 @@ def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
         encoder="transformer", encoder_settings={"dropout": 0.1}, ent_coef=0.1, context=8
     )
     eager, branch = (given(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2))
-    together = Captured([branch], torch.device("cuda"))
+    together = GraphedUpdates([branch], torch.device("cuda"))
     for _ in range(WARM_UP + 4):
         (found,), truth = together(), eager.run()
         for name, x in truth.items():
@@ -85,7 +85,7 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
     sizes = Sizes(2, 3, True)
     made = on_cuda(sizes)
     work = Reads(made, given(made, sizes, 0).batch)
-    together = Captured([work], torch.device("cuda"))
+    together = GraphedUpdates([work], torch.device("cuda"))
     for _ in range(WARM_UP):
         together()
     with pytest.warns(UserWarning, match="updates stay eager, because they cannot be recorded"):
@@ -104,7 +104,7 @@ def test_masks_and_images_are_captured_too(kind: str) -> None:
     data = host.map(torch.Tensor.cuda)
     eager, captured = (UpdateWith(on_cuda(sizes), data) for _ in range(2))
     captured.tf32 = False
-    together = Captured([captured], torch.device("cuda"))
+    together = GraphedUpdates([captured], torch.device("cuda"))
     for _ in range(WARM_UP + 4):
         truth, (found,) = eager.run(), together()
         for name, x in truth.items():

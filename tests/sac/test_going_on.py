@@ -170,8 +170,8 @@ def test_settings_of_a_loaded_agent_can_be_changed(saved):
     loaded = load(saved[1], wandering(2), **changes)
     told = {**vars(loaded.settings), "seed": loaded.seed}
     assert {name: told[name] for name in changes} == changes
-    assert loaded.learner.optimiser.learning_rate == 1e-4
-    assert loaded.learner.optimiser.trailing.rate == 0.1
+    assert loaded.learner.optimizer.learning_rate == 1e-4
+    assert loaded.learner.optimizer.trailing.rate == 0.1
     assert loaded.learner.entropy_goal == -3.0
     for name, x in saved[0].learner.state_dict().items():
         assert torch.equal(x, loaded.learner.state_dict()[name]), name
@@ -188,7 +188,7 @@ def test_the_temperature_can_be_changed(before, after, tmp_path):
     was, now = (m.learner.log_alpha.exp().item() for m in (model, loaded))
     goes_on = 1.0 if before == 0.0 else was
     assert now == pytest.approx(0.5 if after == 0.5 else goes_on)
-    then, here = (m.learner.optimiser for m in (model, loaded))
+    then, here = (m.learner.optimizer for m in (model, loaded))
     learnt = then.spans["critic"].stop
     assert torch.equal(then.state_dict()["average"][:learnt], here.state_dict()["average"][:learnt])
     loaded.learn(20)

@@ -80,7 +80,7 @@ def test_a_missing_image_has_no_features() -> None:
     network = made.actor.network
     pixels = torch.randint(0, 256, (2, SIZES.pixels), dtype=torch.uint8)
     there = torch.tensor([True, False])
-    o = network.look(Observation(torch.zeros(2, 2), pixels, there))
+    o = network.observation_features(Observation(torch.zeros(2, 2), pixels, there))
     assert o.shape == (2, 2 + 10)
     assert (o[1] == 0).all(), "in the skip connection too"
     assert (o[0, 2:] != 0).all()

@@ -213,7 +213,7 @@ def test_a_restore_keeps_the_optimisers_tensors_where_they_are() -> None:
     kept = made.state_dict()
 
     def places() -> list[int]:
-        adam = made.optimiser
+        adam = made.optimizer
         return [x.data_ptr() for x in (adam.values, adam._average, adam._square, adam._steps)]
 
     before = places()
@@ -268,7 +268,7 @@ def test_gradient_norms_are_measured_and_clipped(sizes: Sizes) -> None:
     made = learner(sizes, max_grad_norm=1e-3)
     metrics = made.update(batch(sizes))
     for name in ("actor", "critic"):
-        own = made.optimiser.gradients[made.optimiser.spans[name]]
+        own = made.optimizer.gradients[made.optimizer.spans[name]]
         assert own.norm().item() == pytest.approx(1e-3, rel=1e-2)
         assert metrics[f"train/grad_norm_{name}"] > 1e-3
     free = learner(sizes)

@@ -136,7 +136,7 @@ class OnGpu:
 
 
 def test_one_alone_updates_by_its_own_graph_which_outlives_the_loop(monkeypatch) -> None:
-    monkeypatch.delattr("kalmanac._sac.loop.Captured")
+    monkeypatch.delattr("kalmanac._sac.loop.GraphedUpdates")
     members = [OnGpu(2), OnGpu(1)]
     for member in members:
         TrainingLoop([member]).run()
@@ -150,7 +150,7 @@ def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
         recorded.append(branches)
         return lambda: [{"branch": i} for i in range(len(branches))]
 
-    monkeypatch.setattr("kalmanac._sac.loop.Captured", captured)
+    monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", captured)
     members = [OnGpu(2), OnGpu(2), OnGpu(1)]  # the last one is ahead, and goes alone
     loop = TrainingLoop(members)
     loop.run()
@@ -166,7 +166,7 @@ def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None
     def no_room(branches, device, record):
         raise RuntimeError("no room")
 
-    monkeypatch.setattr("kalmanac._sac.loop.Captured", no_room)
+    monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", no_room)
     told = []
     members = [OnGpu(0), OnGpu(2), OnGpu(2)]
     loop = TrainingLoop(members, lambda *of_one: told.append(of_one))

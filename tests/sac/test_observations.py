@@ -16,8 +16,8 @@ from kalmanac._envs.wrappers import PrivilegedObservation
 from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
+from kalmanac._sac.episode_streams import EnvironmentFailedError
 from kalmanac._sac.observations import ObservationReader, info_keys
-from kalmanac._sac.streams import EnvironmentFailedError
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -209,4 +209,4 @@ def test_dropped_readings_of_a_task_in_the_table_are_told(told):
     else:
         assert batch.observation.observed[held].all(), "zeros like any other reading"
     readings = np.concatenate([new.observations for new in news])
-    assert bool((readings == 0).any()) is not told, "a normaliser hears of what is there"
+    assert bool((readings == 0).any()) is not told, "a normalizer hears of what is there"

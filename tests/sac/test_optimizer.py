@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kalmanac._ops import adam as adam_step_module
-from kalmanac._sac.optimizer import Adam, Trailing, side_by_side
+from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 # fused on the cpu: Triton's interpreter
 FORMS = [("cpu", False), ("cpu", True), pytest.param(("cuda", True), marks=pytest.mark.gpu)]
@@ -30,7 +30,7 @@ def made(
 ) -> tuple[Adam, list[Tensor], Tensor]:
     """Two groups, of which the second is followed."""
     mine = parameters(device)
-    trailing = side_by_side([x.detach().clone() for x in mine[2:]])
+    trailing = flatten_parameters([x.detach().clone() for x in mine[2:]])
     adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing(["b"], trailing, 0.1), betas)
     return adam, mine, trailing
 
@@ -65,7 +65,7 @@ def test_it_moves_as_torch_does(
 
 def test_neighboring_groups_are_followed_together(device: str) -> None:
     mine = parameters(device)
-    trailing = side_by_side([x.detach().clone() for x in mine[:3]])
+    trailing = flatten_parameters([x.detach().clone() for x in mine[:3]])
     before = trailing.clone()
     groups = {"a": mine[:2], "b": mine[2:3], "c": mine[3:]}
     adam = Adam(groups, 0.01, Trailing(["a", "b"], trailing, 0.25))

@@ -27,10 +27,10 @@ def test_replayed_actions_are_those_of_eager_acting(encoder: str, deterministic:
         return small(encoder, wandering(3), device="cuda", normalize_observations=True)
 
     replayed, eager = made(), made()
-    with eager.overheard():
+    with eager.eager_acting():
         truth = played(eager, deterministic)
     np.testing.assert_allclose(played(replayed, deterministic), truth, rtol=1e-5, atol=1e-6)
-    graphs = list(replayed._policy._replayed.values())
+    graphs = list(replayed._policy._graphed_calls.values())
     assert graphs
     assert all(graph._recording is not None for graph in graphs)
-    assert not eager._policy._replayed
+    assert not eager._policy._graphed_calls

@@ -2,8 +2,8 @@ import io
 import re
 
 from kalmanac._sac.callbacks import Callback, RecentEpisodes
+from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.progress import Progress
-from kalmanac._sac.streams import Episode
 from tests.sac.counting import Counting
 from tests.sac.small import small, wandering
 

@@ -13,8 +13,8 @@ from kalmanac._envs.observation_codecs import observation_codec
 from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
+from kalmanac._sac.episode_streams import EpisodeStreams, as_vector
 from kalmanac._sac.evaluation import evaluate_policy
-from kalmanac._sac.streams import EpisodeStreams, as_vector
 from tests.sac.reusing import SPACES, Closed, Reusing, vector
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]

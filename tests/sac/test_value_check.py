@@ -9,7 +9,7 @@ import torch
 
 from kalmanac._sac import diagnostics
 from kalmanac._sac.diagnostics import EPISODES, EVERY, RunawayValuesWarning, ValueCheck
-from kalmanac._sac.streams import Episode
+from kalmanac._sac.episode_streams import Episode
 from tests.sac.small import small
 
 

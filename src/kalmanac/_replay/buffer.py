@@ -17,10 +17,10 @@ from kalmanac._replay.sampling import (
     RULES,
     Batch,
     collate,
-    draw_one_a_row,
-    draw_windows,
     lay_one_a_row,
     lay_packed,
+    sample_one_a_row,
+    sample_windows,
 )
 from kalmanac._replay.storage import (
     Indices,
@@ -155,30 +155,32 @@ class Replay:
         as fit, there are as few of them as needed, and columns that none uses are left out.
         """
         if rule == "episodes" and not packed:
-            self._check_draw(batch, context, burn_in, rule)
-            windows, places = draw_one_a_row(
+            self._check_sampling(batch, context, burn_in, rule)
+            windows, places = sample_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
             return collate(
                 places, windows, self._storage, true_previous_action=true_previous_action
             )
-        windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
+        windows = self.sample_windows(
+            batch, context, generator=generator, rule=rule, burn_in=burn_in
+        )
         return self.gather(
             windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
         )
 
-    def draw(
+    def sample_windows(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0,
     ) -> Windows:  # fmt: skip
         """Choose windows. They are good until the next `add` or `close`."""
-        self._check_draw(batch, context, burn_in, rule)
-        return draw_windows(
+        self._check_sampling(batch, context, burn_in, rule)
+        return sample_windows(
             self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
         )
 
-    def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
+    def _check_sampling(self, batch: int, context: int, burn_in: int, rule: str) -> None:
         check_whole_number("batch", batch, 1)
         check_whole_number("context", context, 1)
         check_whole_number("burn_in", burn_in, 0)

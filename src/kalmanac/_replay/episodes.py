@@ -52,9 +52,9 @@ class Episodes:
             news = [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
             at, entries, count = sent(news, self.device)
             self._entries.index_copy_(1, at, entries)
-            self._drawable.copy_(count)
+            self._episode_count.copy_(count)
             self._changed.clear()
-        return Table(self._entries, self._drawable)
+        return Table(self._entries, self._episode_count)
 
     def rows_needed(self, streams: Indices) -> int:
         """Rows that hold what these streams have and one observation more."""
@@ -174,5 +174,5 @@ class Episodes:
     def _set_table(self, table: Indices, count: int) -> None:
         self._table, self._count = table, np.array([count])
         self._entries = torch.from_numpy(table).to(self.device, copy=self._copied)
-        self._drawable = torch.from_numpy(self._count).to(self.device, copy=self._copied)
+        self._episode_count = torch.from_numpy(self._count).to(self.device, copy=self._copied)
         self._changed: list[Indices] = []

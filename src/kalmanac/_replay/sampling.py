@@ -65,7 +65,7 @@ class Cut(NamedTuple):
     stop: Tensor
 
 
-def draw_windows(
+def sample_windows(
     table: Table, batch: int, context: int, *, rule: str, burn_in: int, generator: torch.Generator
 ) -> Windows:
     """Draw B windows of up to T = context transitions with replacement.
@@ -136,7 +136,7 @@ def lay_one_a_row(windows: Windows, storage: Storage, width: int) -> Layout:
     return _layout(one_a_row(windows, rows=rows, nothing=nothing, width=width))
 
 
-def draw_one_a_row(
+def sample_one_a_row(
     table: Table, storage: Storage, batch: int, context: int, *, burn_in: int,
     generator: torch.Generator,
 ) -> tuple[Windows, Layout]:  # fmt: skip

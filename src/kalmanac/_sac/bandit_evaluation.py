@@ -17,7 +17,7 @@ from torch import Tensor
 from kalmanac._envs.best_arm import ASK, Bandits, Rules, ask, begin, between, outcome, posterior_of
 from kalmanac._observation import Observation
 from kalmanac._ops.transfer import sent
-from kalmanac._sac.cuda_graph import Replayed, can_record
+from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import EachStep, Evaluation
 from kalmanac._sac.policy import Policy, PolicyState
 
@@ -109,7 +109,7 @@ class BanditEvaluation:
         self._kind = type(policy.start(1).encoder)
         self._some_steps: Callable[[list[Tensor]], list[Tensor]] = self._play
         if can_record(policy.device) and policy.graph:
-            self._some_steps = Replayed(self._play, [], policy.device)
+            self._some_steps = GraphedCall(self._play, [], policy.device)
 
     def __call__(
         self, draws: Sequence[np.random.Generator], each_step: EachStep | None = None
@@ -120,8 +120,8 @@ class BanditEvaluation:
         called before every `STEPS` steps; what it raises ends the evaluation.
         """
         device, many = self.policy.device, self.episodes
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.settle(device)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.settle(device)
 
         def normal(steps: int) -> NDArray[np.float64]:
             return np.concatenate([rng.standard_normal((steps, many)) for rng in draws], axis=1)

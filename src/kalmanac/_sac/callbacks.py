@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from kalmanac._sac.episode_streams import Environment, Episode, as_vector, share_an_environment
 from kalmanac._sac.evaluation import MOST_STEPS, EachStep, Evaluation, evaluate_policy
-from kalmanac._sac.streams import Environment, Episode, as_vector, share_an_environment
 
 if TYPE_CHECKING:
     from kalmanac._sac.recurrent_sac import RecurrentSAC

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kalmanac._encoders.registry import check_encoder, encoder_settings
 from kalmanac._messages import expect_known
-from kalmanac._sac.streams import Environment
+from kalmanac._sac.episode_streams import Environment
 from kalmanac._settings import SACSettings
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from kalmanac._ops.streams import SideBySide
+from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.learner import Learner, Metrics
 
@@ -73,7 +73,7 @@ class UpdateWith(Work):
         return self.learner.update(self.batch)
 
 
-class Recording(NamedTuple):
+class RecordedGraph(NamedTuple):
     """A graph, the names of each branch's metrics, and where the graph leaves them."""
 
     graph: torch.cuda.CUDAGraph
@@ -81,7 +81,7 @@ class Recording(NamedTuple):
     numbers: list[Tensor]  # of each branch, in the order of its names
 
 
-class Captured:
+class GraphedUpdates:
     """Runs the branches together, replayed from a graph from the fourth time on.
 
     Where recording fails, they stay eager, and one warning says why; without `record` they always
@@ -94,10 +94,10 @@ class Captured:
         self.branches, self.device, self.record = list(branches), device, record
         self.failed = False
         self._main = torch.cuda.Stream(device)
-        self._together = SideBySide(device, most=len(self.branches))
+        self._together = ForkedStreams(device, most=len(self.branches))
         self._warmed = 0
         self._places: list[Hashable] = []
-        self._recording: Recording | None = None
+        self._recording: RecordedGraph | None = None
 
     def __call__(self) -> list[Metrics]:
         """One run of each branch; metrics are 0-d tensors."""
@@ -107,11 +107,11 @@ class Captured:
         if places != self._places:
             self._places, self._recording = places, None
         if self.failed:
-            return [eagerly(work) for work in self.branches]
+            return [run_eagerly(work) for work in self.branches]
         if self._warmed < WARM_UP or not self.record:
             self._warmed += 1
             with self._beside():
-                return self._side_by_side()
+                return self._run_branches()
         if self._recording is None:
             stream = torch.cuda.current_stream(self.device)
             try:
@@ -121,7 +121,7 @@ class Captured:
                 self.failed = True
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
-                return [eagerly(work) for work in self.branches]
+                return [run_eagerly(work) for work in self.branches]
         graph, names, numbers = self._recording
         graph.replay()
         return [
@@ -138,22 +138,22 @@ class Captured:
             yield
         current.wait_stream(self._main)
 
-    def _side_by_side(self) -> list[Metrics]:
-        return self._together(None, *(partial(eagerly, work) for work in self.branches))
+    def _run_branches(self) -> list[Metrics]:
+        return self._together(None, *(partial(run_eagerly, work) for work in self.branches))
 
-    def _record(self) -> Recording:
+    def _record(self) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
         for work in self.branches:
             for generator in work.generators():
                 graph.register_generator_state(generator)
-        with nothing_collected(), torch.cuda.graph(graph, stream=self._main):
-            found = self._side_by_side()
+        with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._main):
+            found = self._run_branches()
             numbers = [torch.stack(list(metrics.values())) for metrics in found]
-        return Recording(graph, [list(metrics) for metrics in found], numbers)
+        return RecordedGraph(graph, [list(metrics) for metrics in found], numbers)
 
 
 @contextmanager
-def nothing_collected() -> Iterator[None]:
+def garbage_collection_paused() -> Iterator[None]:
     """Without Python's garbage collector: an old graph that it frees would spoil a recording."""
     gc.collect()
     enabled = gc.isenabled()
@@ -165,7 +165,7 @@ def nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def eagerly(work: Work) -> Metrics:
+def run_eagerly(work: Work) -> Metrics:
     """Run it with the matrix products that it asks for."""
     products = torch.backends.cuda.matmul
     before = products.fp32_precision
@@ -176,7 +176,7 @@ def eagerly(work: Work) -> Metrics:
         products.fp32_precision = before
 
 
-class Replayed:
+class GraphedCall:
     """A function from tensors to tensors, replayed from a graph from the fourth call on.
 
     Inputs must keep their shapes, and the function must not change the tensors that it is given.
@@ -220,6 +220,6 @@ class Replayed:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with nothing_collected(), torch.cuda.graph(graph, stream=self._stream):
+        with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
             found = self.function(held)
         return graph, held, found

@@ -9,8 +9,8 @@ from torch import Tensor
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
 from kalmanac._ops.sac_losses import Counted
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.networks import Actor, Critic, History, HistoryNetwork, read_history, token_pads
-from kalmanac._sac.streams import Episode
 
 MOST_ACTIONS = 64  # beyond it nobody reads a number for each
 
@@ -45,7 +45,7 @@ def beliefs(network: HistoryNetwork, history: History, tokens: Counted) -> dict[
     if not isinstance(network.encoder, KalmanEncoder):
         return {}
     seen = network.encoder.beliefs(
-        network.embed(network.look(history.observation), history.previous_action),
+        network.embed(network.observation_features(history.observation), history.previous_action),
         history.lengths,
         reset=history.reset,
         observed=history.observation.observed,

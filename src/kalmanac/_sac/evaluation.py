@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import action_codec
 from kalmanac._envs.observation_codecs import observation_codec
-from kalmanac._sac.observations import BadReadingError, InfoKeys, ObservationReader
-from kalmanac._sac.streams import (
+from kalmanac._sac.episode_streams import (
     Environment,
     EnvironmentFailedError,
     Episode,
@@ -19,6 +18,7 @@ from kalmanac._sac.streams import (
     as_vector,
     share_an_environment,
 )
+from kalmanac._sac.observations import BadReadingError, InfoKeys, ObservationReader
 
 MOST_STEPS = 100_000  # of an episode, where nobody knows its horizon
 # vector steps taken, episodes over, episodes to play

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import draw_dropout_from
 from kalmanac._observation import Observation, PartSize, Sizes
+from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
@@ -20,14 +21,13 @@ from kalmanac._ops.sac_losses import (
     discrete_losses,
     takes_last_token,
 )
-from kalmanac._ops.streams import SideBySide
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.diagnostics import diagnose
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.generators import load_generator, split_prefixes
 from kalmanac._sac.networks import Actor, Critic, History, read_history
-from kalmanac._sac.optimizer import Adam, Trailing, side_by_side
+from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 Metrics = dict[str, Tensor]
 
@@ -75,7 +75,7 @@ class Learner:
         if settings.average_policy:
             self.averaged = copy.deepcopy(self.actor).requires_grad_(False).eval()
 
-        self.side_by_side = SideBySide(self.device, most=3)
+        self.streams = ForkedStreams(self.device, most=3)
         self.learns_temperature = settings.ent_coef == "auto"
         self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)
         fixed = settings.ent_coef
@@ -89,14 +89,14 @@ class Learner:
             "critic": list(self.critic.parameters()),
             "temperature": [self.log_alpha] if self.learns_temperature else [],
         }
-        self._learnt = [p for group in learnt.values() for p in group]
+        self._learned = [p for group in learnt.values() for p in group]
         follows: list[tuple[str, Actor | Critic]] = [("critic", self.target)]
         if settings.average_policy:
             follows.insert(0, ("actor", self.averaged))
-        copied = side_by_side([p for _, module in follows for p in module.parameters()])
+        copied = flatten_parameters([p for _, module in follows for p in module.parameters()])
         trailing = Trailing([group for group, _ in follows], copied, settings.tau)
         betas = (settings.adam_betas[0], settings.adam_betas[1])
-        self.optimiser = Adam(learnt, settings.learning_rate, trailing, betas)
+        self.optimizer = Adam(learnt, settings.learning_rate, trailing, betas)
 
     def initial_state(self, rows: int) -> State:
         """The actor's memory before the first step of `rows` episodes."""
@@ -148,10 +148,10 @@ class Learner:
         self._train(True)
         found = self._losses(batch)
         gradients = torch.autograd.grad(
-            found.roots, self._learnt, found.slopes, materialize_grads=True
+            found.roots, self._learned, found.slopes, materialize_grads=True
         )
-        self.side_by_side.hold(gradients)
-        norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
+        self.streams.hold(gradients)
+        norms = self.optimizer.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
         norms = {f"grad_norm_{name}": norm for name, norm in norms.items()}
         return _metrics(found.losses | found.numbers | norms)
 
@@ -174,7 +174,7 @@ class Learner:
         allowed = None if mask is None else mask[:, :-1]
         whole = takes_last_token(batch.reward, self.sizes.action, allowed)
         now = judged if whole else judged.but_last()
-        logits, following, q = self.side_by_side(
+        logits, following, q = self.streams(
             (history, judged),
             lambda: actor(history),
             torch.no_grad()(lambda: target.head(*target.network.encode(judged))),
@@ -191,7 +191,7 @@ class Learner:
     def _continuous_losses(self, batch: Batch, history: History, judged: History) -> Losses:
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
-        parameters, following_seen, now_seen = self.side_by_side(
+        parameters, following_seen, now_seen = self.streams(
             (history, judged),
             lambda: self.actor(history),
             torch.no_grad()(lambda: self.target.network.encode(judged)),
@@ -228,7 +228,7 @@ class Learner:
         found["log_alpha"] = self.log_alpha.detach().clone()
         for name, generator in self._generators().items():
             found[f"generator.{name}"] = generator.get_state()
-        return found | {f"adam.{k}": x for k, x in self.optimiser.state_dict().items()}
+        return found | {f"adam.{k}": x for k, x in self.optimizer.state_dict().items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on exactly where `state_dict` was taken, if that was on the same kind of device."""
@@ -241,7 +241,7 @@ class Learner:
             self.log_alpha.copy_(parts[""]["log_alpha"])
         for name, generator in self._generators().items():
             load_generator(generator, parts["generator"][name].cpu())
-        self.optimiser.load_state_dict(parts["adam"])
+        self.optimizer.load_state_dict(parts["adam"])
 
     def load_actor(
         self, newest: Mapping[str, Tensor], averaged: Mapping[str, Tensor] | None = None

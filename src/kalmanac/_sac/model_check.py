@@ -15,7 +15,7 @@ from kalmanac._observation import Sizes
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.networks import Actor, Critic
-from kalmanac._sac.optimizer import side_by_side
+from kalmanac._sac.optimizer import flatten_parameters
 from kalmanac._sac.problem import Problem
 from kalmanac._settings import CHANGEABLE, EARLIER
 
@@ -35,7 +35,7 @@ class Expected:
             actor, critic = Actor(sizes, settings), Critic(sizes, settings)
             learnt: list[Tensor] = [*actor.parameters(), *critic.parameters()]
             learnt += [torch.zeros(())] if settings.ent_coef == "auto" else []
-            adam = (len(side_by_side(learnt)),)
+            adam = (len(flatten_parameters(learnt)),)
         self.actor = _shapes(actor, "")
         parts = {"actor": actor, "critic": critic, "target": critic}
         if settings.average_policy:
@@ -176,7 +176,7 @@ def with_temperature(
     fixed = not learner.learns_temperature
     if fixed or "initial_ent_coef" in changes or not state["log_alpha"].isfinite():
         state["log_alpha"] = learner.log_alpha.detach().clone()
-    own, span = learner.optimiser.values, learner.optimiser.spans["temperature"]
+    own, span = learner.optimizer.values, learner.optimizer.spans["temperature"]
     width = span.stop - span.start
     for name, x in learnt.items():
         if name.startswith("adam.") and x.dim() == 1 and len(x) != len(own):

@@ -105,7 +105,7 @@ class HistoryNetwork(nn.Module):
 
     def encode(self, history: History) -> tuple[Tensor, ...]:
         """The features in parts, as heads take them: (z, observation), or the latter alone."""
-        features = self.look(history.observation)
+        features = self.observation_features(history.observation)
         if self.encoder is None:
             return (features,)
         assert self.embedder is not None
@@ -125,14 +125,14 @@ class HistoryNetwork(nn.Module):
         reset: Tensor,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """The features of one token, (B, E + O), and the state behind it."""
-        features = self.look(observation)
+        features = self.observation_features(observation)
         if self.encoder is None:
             return features, state
         h = self.embed(features, previous_action)
         z, state = self.encoder.step(h, state, reset=reset, observed=observation.observed)
         return torch.cat([z, features], -1), state
 
-    def look(self, observation: Observation[Tensor]) -> Tensor:
+    def observation_features(self, observation: Observation[Tensor]) -> Tensor:
         """o_t (…, O) of tokens; a missing reading has zeros in the place of image features too."""
         if self.eyes is None or observation.images is None:
             return observation.vector
@@ -142,7 +142,7 @@ class HistoryNetwork(nn.Module):
         return torch.cat([observation.vector, features], -1)
 
     def embed(self, features: Tensor, previous_action: Tensor) -> Tensor:
-        """h (…, E) of tokens, from what `look` gives and the previous action."""
+        """h (…, E) of tokens, from what `observation_features` gives and the previous action."""
         assert self.embedder is not None
         inputs = [features, previous_action] if self.previous_action else [features]
         return self.embedder(torch.cat(inputs, -1))

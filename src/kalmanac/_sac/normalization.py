@@ -18,7 +18,7 @@ from kalmanac._sac.cuda_graph import can_record
 EPSILON = 1e-8  # added to the variance: what never changes stays 0
 
 
-class Normaliser:
+class ObservationNormalizer:
     """(x − mean) / √(variance + ε), clipped to ±`clip`, over all encoded observations collected.
 
     Only collection updates it. The replay keeps raw observations, which are normalised when they

@@ -37,7 +37,7 @@ class Adam:
         betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:  # fmt: skip
         everything = [p for group in groups.values() for p in group]
-        self.values = side_by_side(everything)
+        self.values = flatten_parameters(everything)
         self.spans = _spans(groups)
         self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
         self._begin = self.spans[trailing.groups[0]].start
@@ -80,7 +80,7 @@ class Adam:
         self._steps.copy_(state["steps"])
 
 
-def side_by_side(parameters: Sequence[Tensor]) -> Tensor:
+def flatten_parameters(parameters: Sequence[Tensor]) -> Tensor:
     """One tensor with the values of all; the parameters become views of it. Gaps are zero."""
     values = parameters[0].new_zeros(sum(map(_room, parameters)), requires_grad=False)
     for parameter, view in zip(parameters, _views(values, parameters), strict=True):

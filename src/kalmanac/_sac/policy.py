@@ -13,10 +13,10 @@ from torch import Tensor
 
 from kalmanac._observation import Observation
 from kalmanac._ops.transfer import Returning, sent
-from kalmanac._sac.cuda_graph import Replayed, can_record
+from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.normalization import Normaliser
+from kalmanac._sac.normalization import ObservationNormalizer
 
 
 class PolicyState(NamedTuple):
@@ -31,7 +31,7 @@ class PolicyState(NamedTuple):
         return len(self.previous_action)
 
 
-class Asked:
+class PendingActions:
     """What a policy was asked for. On a GPU it may still be at work, and `actions` waits for it."""
 
     def __init__(self, action: Tensor, state: PolicyState) -> None:
@@ -44,22 +44,22 @@ class Asked:
 
 
 class Policy:
-    """The actor of `learner` behind the normaliser, for n environments at a time.
+    """The actor of `learner` behind the normalizer, for n environments at a time.
 
-    On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `watched`:
+    On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `eager`:
     hooks on the actor's modules hear nothing of a replay. With `averaged`, the running average of
     the actor's weights acts, where the learner keeps one.
     """
 
     def __init__(
-        self, learner: Learner, normaliser: Normaliser | None, *, graph: bool = True,
+        self, learner: Learner, normalizer: ObservationNormalizer | None, *, graph: bool = True,
         averaged: bool = False,
     ) -> None:  # fmt: skip
-        self.learner, self.normaliser, self.graph = learner, normaliser, graph
+        self.learner, self.normalizer, self.graph = learner, normalizer, graph
         self.averaged = averaged
         self.device = learner.device
-        self.watched = False
-        self._replayed: dict[Hashable, Replayed] = {}
+        self.eager = False
+        self._graphed_calls: dict[Hashable, GraphedCall] = {}
 
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
@@ -80,7 +80,7 @@ class Policy:
         self, observation: Observation[NDArray[Any]], state: PolicyState,
         episode_start: NDArray[np.bool_], *, explore: bool,
         generator: torch.Generator | None = None,
-    ) -> Asked:  # fmt: skip
+    ) -> PendingActions:  # fmt: skip
         """`act`, but on a GPU nobody waits for it before the actions are read.
 
         What is asked meanwhile, of this or another policy, comes after it on the device.
@@ -88,21 +88,21 @@ class Policy:
         parts = observation._replace(privileged=None).parts()
         start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
         shown = Observation(**dict(zip(parts, tensors, strict=True)))
-        if self.normaliser is not None:
-            shown = self.normaliser.normalize(shown)
+        if self.normalizer is not None:
+            shown = self.normalizer.normalize(shown)
         draws = (generator or self.learner.acting) if explore else None
-        if not can_record(self.device) or self.watched or not self.graph:
+        if not can_record(self.device) or self.eager or not self.graph:
             action, after = self._act(shown, start, state, draws)
         else:
             action, after = self._replay(shown, start, state, draws)
-        return Asked(action, after)
+        return PendingActions(action, after)
 
     def choose(
         self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
     ) -> tuple[Tensor, PolicyState]:
         """The most likely actions for n raw observations on the device, where all stays."""
-        if self.normaliser is not None:
-            observation = self.normaliser.normalize(observation)
+        if self.normalizer is not None:
+            observation = self.normalizer.normalize(observation)
         return self._act(observation, episode_start, state, None)
 
     def _act(
@@ -131,10 +131,10 @@ class Policy:
             action, after = self._act(shown, start, PolicyState(kind(*memory), before), draws)
             return [action, after.previous_action, *after.encoder]
 
-        if key not in self._replayed:
+        if key not in self._graphed_calls:
             drawn_from = [] if draws is None else [draws]
-            self._replayed[key] = Replayed(flat, drawn_from, self.device)
-        action, before, *memory = self._replayed[key](inputs)
+            self._graphed_calls[key] = GraphedCall(flat, drawn_from, self.device)
+        action, before, *memory = self._graphed_calls[key](inputs)
         return action, PolicyState(kind(*memory), before)
 
     def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:

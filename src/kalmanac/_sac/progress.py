@@ -11,7 +11,7 @@ from torch import Tensor
 from kalmanac._bars import Bars
 from kalmanac._messages import duration
 from kalmanac._sac.callbacks import Callback, RecentEpisodes
-from kalmanac._sac.streams import Episode
+from kalmanac._sac.episode_streams import Episode
 
 if TYPE_CHECKING:
     from kalmanac._sac.recurrent_sac import RecurrentSAC

@@ -17,6 +17,7 @@ from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.callbacks import Callback, Callbacks
 from kalmanac._sac.config import AgentSettings, Arguments, takes
+from kalmanac._sac.episode_streams import Environment, as_vector
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Learner, Metrics
 from kalmanac._sac.loop import Member, TrainingLoop
@@ -29,12 +30,11 @@ from kalmanac._sac.model_check import (
     with_temperature,
 )
 from kalmanac._sac.model_file import read_model, write_model
-from kalmanac._sac.normalization import Normaliser, ReturnScale
+from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
 from kalmanac._sac.policy import Policy, PolicyState, Session
 from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
-from kalmanac._sac.streams import Environment, as_vector
 from kalmanac._sac.training import Training
 
 
@@ -76,7 +76,7 @@ class RecurrentSAC:
         self._predicting = torch.Generator(self.device).manual_seed(self.seed)
         self.num_timesteps = 0  # transitions, of all environments and trainings together
         self.num_updates = 0
-        self.normaliser: Normaliser | None = None
+        self.normalizer: ObservationNormalizer | None = None
         scaled = self.settings.normalize_rewards
         self.return_scale = ReturnScale(self.settings.gamma) if scaled else None
         self._problem: Problem | None = None
@@ -113,7 +113,7 @@ class RecurrentSAC:
 
     @property
     def policy(self) -> Policy:
-        """What predicts: the actor with averaged weights, with the normaliser before it."""
+        """What predicts: the actor with averaged weights, with the normalizer before it."""
         return self._known()[1]
 
     @property
@@ -209,14 +209,14 @@ class RecurrentSAC:
         return (actions[0] if single else actions), state
 
     @contextmanager
-    def overheard(self) -> Iterator[None]:
+    def eager_acting(self) -> Iterator[None]:
         """While it is entered, hooks on the actor's modules hear every step, on a GPU too."""
         policy = self._known()[1]
-        policy.watched = True
+        policy.eager = True
         try:
             yield
         finally:
-            policy.watched = False
+            policy.eager = False
 
     def set_random_seed(self, seed: int) -> None:
         """Decide the actions that `predict` draws from now on; the training's are its own."""
@@ -318,7 +318,7 @@ class RecurrentSAC:
             "spaces": problem.to_json(),
             "num_timesteps": self.num_timesteps,
             "num_updates": self.num_updates,
-            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "normaliser": None if self.normalizer is None else self.normalizer.state_dict(),
             "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
             "learner": policy.learner.state_dict(),
         }
@@ -331,8 +331,8 @@ class RecurrentSAC:
             self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
-        if self.normaliser is not None:
-            self.normaliser.load_state_dict(document["normaliser"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(document["normaliser"])
         if self.return_scale is not None:
             self.return_scale.load_state_dict(document["return_scale"])
         self.num_timesteps = document["num_timesteps"]
@@ -340,7 +340,7 @@ class RecurrentSAC:
 
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:
-            self.normaliser = Normaliser(
+            self.normalizer = ObservationNormalizer(
                 problem.sizes.observation, scaled=problem.observations.scaled
             )
         learner = Learner(
@@ -349,13 +349,13 @@ class RecurrentSAC:
         )  # fmt: skip
         self._problem = problem
         graph = self.settings.graph
-        self._policy = Policy(learner, self.normaliser, graph=graph, averaged=True)
+        self._policy = Policy(learner, self.normalizer, graph=graph, averaged=True)
 
     def _new_training(
         self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
     ) -> Training:
         problem, policy = self._known()
-        explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
+        explorer = Policy(policy.learner, self.normalizer, graph=self.settings.graph)
         return Training(
             explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
             steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
-from kalmanac._sac.streams import EpisodeStreams, as_vector, autoreset_mode
+from kalmanac._sac.episode_streams import EpisodeStreams, as_vector, autoreset_mode
 from tests.sac.counting import Counting, counting_vector
 
 BOTH = pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 
-class SideBySide:
+class ForkedStreams:
     """Runs up to `most` pieces of work one after the other, on a GPU each on a stream of its own.
 
     Autograd runs the backward of an operation on the stream of its forward, so that the backwards
