@@ -22,7 +22,7 @@ class ForkedStreams:
         self._held: list[Any] = []
 
     def __call__(self, shared: Any, *pieces: Callable[[], Any]) -> list[Any]:
-        """What the pieces return."""
+        """Run the pieces and return their results."""
         if len(pieces) > self._most:
             raise ValueError(f"pieces: got {len(pieces)}, expected at most {self._most}")
         if self._device.type != "cuda" or self._most == 1:
@@ -33,22 +33,22 @@ class ForkedStreams:
         self.hold(shared)
         *others, last = pieces  # the last one stays where the work came from
         main, begun = torch.cuda.current_stream(self._device), []
-        found: list[Any] = []
-        self.hold(found)
+        results: list[Any] = []
+        self.hold(results)
         try:
             for piece, side in zip(others, self._sides, strict=False):
                 side.wait_stream(main)
                 begun.append(side)
                 with torch.cuda.stream(side):
-                    found.append(piece())
-            found.append(last())
+                    results.append(piece())
+            results.append(last())
         finally:  # a recording that has failed must be joined too, else it tells of that instead
             for side in begun:
                 main.wait_stream(side)
-        return found
+        return results
 
     def hold(self, *things: Any) -> None:
-        """Until the next call."""
+        """Keep things until the next call."""
         if self._sides:
             self._held += things
 

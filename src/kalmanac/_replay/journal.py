@@ -27,19 +27,19 @@ class Changes:
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
-        self._seen = np.zeros(replay.streams, np.int64)  # heads at the last look
+        self._heads = np.zeros(replay.streams, np.int64)  # heads at the last look
         replay._episodes.followed = [np.arange(replay.episodes)]
 
     def skip(self) -> None:
         """Look, and forget: what is there now is known already."""
-        self._seen = self.replay._episodes.head.copy()
+        self._heads = self.replay._episodes.head.copy()
         self.replay._episodes.followed = []
 
     def take(self) -> Piece:
         """The piece since the last look."""
         episodes = self.replay._episodes
         # The last row seen had no action yet, or its episode was forgotten and another began there.
-        start = np.maximum(np.maximum(self._seen - 1, 0), episodes.tail)
+        start = np.maximum(np.maximum(self._heads - 1, 0), episodes.tail)
         stop = np.maximum(episodes.head, start)
         assert episodes.followed is not None
         slots = np.unique(np.concatenate([np.zeros(0, np.int64), *episodes.followed]))
@@ -82,23 +82,23 @@ def rebuild(replay: Replay, state: Books, pieces: Iterable[Piece]) -> None:
     count, reached = int(state["episodes"]), tail.copy()
     table = np.zeros((3, count), np.int64)
     episodes, storage = replay._episodes, replay._storage
-    held = {name: book for name, book in state.items() if name != "episodes"}
-    episodes.load(storage.rows, held | {"table": torch.from_numpy(table[:, :0])})
+    counters = {name: book for name, book in state.items() if name != "episodes"}
+    episodes.load(storage.rows, counters | {"table": torch.from_numpy(table[:, :0])})
     replay._make_rows(np.arange(replay.streams))
     for piece in pieces:
         expect_piece(piece, replay, head, reached)
         reached = np.maximum(reached, piece["stop"])
         streams, positions = _places(piece["start"], piece["stop"])
-        kept = np.flatnonzero((positions >= tail[streams]) & (positions < head[streams]))
-        at = storage.index(streams[kept], positions[kept])
-        which = torch.from_numpy(kept)
+        wanted = np.flatnonzero((positions >= tail[streams]) & (positions < head[streams]))
+        at = storage.index(streams[wanted], positions[wanted])
+        which = torch.from_numpy(wanted)
         for name, rows in piece["rows"].items():
             storage.write(at, **{name: rows.index_select(0, which).to(replay.device)})
         known = piece["slots"] < count
         table[:, piece["slots"][known]] = piece["entries"][:, known]
     if not ((reached >= head).all() and agree(state, table)):
         raise ValueError("replay: got pieces that hold other steps than its books, expected theirs")
-    episodes.load(storage.rows, held | {"table": torch.from_numpy(table)})
+    episodes.load(storage.rows, counters | {"table": torch.from_numpy(table)})
 
 
 def _places(start: NDArray[np.int64], stop: NDArray[np.int64]) -> tuple[Indices, Indices]:

@@ -77,12 +77,12 @@ class Segments:
             if len(content) < (chain.length if number == chain.last else 1):
                 raise _broken(file)
             for record in _records(content, file):
-                found = decode(record, RECORD, str(file))
+                document = decode(record, RECORD, str(file))
                 begins = not digest and chain.first > 0  # what was before it is gone
-                if not begins and found.get("previous") != digest:
+                if not begins and document.get("previous") != digest:
                     raise _broken(file)
                 digest = digest_of(record)
-                piece = found.get("piece")
+                piece = document.get("piece")
                 if not isinstance(piece, dict) or "stop" not in piece:
                     raise _broken(file)
                 self._ends[number] = piece["stop"]

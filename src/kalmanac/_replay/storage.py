@@ -58,14 +58,14 @@ class Storage:
     def read_observation(self, at: Tensor, vector: Tensor | None = None) -> Observation[Tensor]:
         """The observations at rows `at` of any shape; `vector` is not read where it is given."""
         stored = self.parts.to_stored()
-        given = {} if vector is None else {"observation": vector}
-        read = {name: self.read(name, at) for name in stored if name not in given}
-        return Observation.from_stored(read | given)
+        known = {} if vector is None else {"observation": vector}
+        read = {name: self.read(name, at) for name in stored if name not in known}
+        return Observation.from_stored(read | known)
 
     def read_actions(self, at: Tensor) -> Tensor:
         """Actions as vectors (…, A)."""
-        found = self.read("action", at)
-        return read_rows(self.codes, found) if self.sizes.discrete else found
+        actions = self.read("action", at)
+        return read_rows(self.codes, actions) if self.sizes.discrete else actions
 
     def grow(self, rows: int, heads: Indices) -> None:
         """More rows for each stream. `heads` (streams,): the position after each stream's last."""

@@ -194,21 +194,21 @@ class EvalCallback(Callback):
         # by number: agents whose steps differ meet the same episodes
         number = step // self.every
         words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, number])
-        found = evaluate_policy(
+        evaluation = evaluate_policy(
             model, self.env, self.episodes, deterministic=self.deterministic,
             seed=int(words.generate_state(1)[0]) % 2**31, max_steps=self.max_steps,
             each_step=self.each_step,
         )  # fmt: skip
-        if found.cut:
+        if evaluation.cut:
             warnings.warn(
-                f"{found.cut} of {len(found.returns)} evaluation episodes were cut after "
+                f"{evaluation.cut} of {len(evaluation.returns)} evaluation episodes were cut after "
                 f"{self.max_steps:,} steps",
                 stacklevel=2,
             )
-        self.evaluations.append((step, found))
+        self.evaluations.append((step, evaluation))
         if self.report is not None:
-            self.report(step, found)
-        if found.mean_reward > self.best:
-            self.best = found.mean_reward
+            self.report(step, evaluation)
+        if evaluation.mean_reward > self.best:
+            self.best = evaluation.mean_reward
             if self.best_path is not None:
                 model.save(self.best_path)

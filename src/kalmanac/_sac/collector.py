@@ -1,6 +1,6 @@
 """Environments × policy → transitions in the replay.
 
-The collector knows neither networks nor normalisation: a policy is a function from observations to
+The collector knows neither networks nor normalization: a policy is a function from observations to
 agent actions, and whoever owns the policy carries its state.
 """
 
@@ -15,7 +15,7 @@ from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
-from kalmanac._sac.episode_streams import Episode, EpisodeStreams, environment_judged
+from kalmanac._sac.episode_streams import Episode, EpisodeStreams, environment_output_checked
 from kalmanac._sac.observations import Arrays, ObservationReader
 
 Float32 = NDArray[np.float32]
@@ -54,7 +54,7 @@ class Collector:
         """Begin an episode in every environment."""
         batch, infos = self.streams.reset(seed)
         self.episode_start = np.ones(self.streams.num_envs, dtype=np.bool_)
-        with environment_judged():
+        with environment_output_checked():
             self.observation = self.reader.read(batch, infos)
             if self.replay is not None:
                 self.replay.begin(np.arange(self.streams.num_envs), self.observation)
@@ -72,7 +72,7 @@ class Collector:
     def take(self, action: NDArray[Any]) -> Collected:
         """Take these agent actions, (n,) or (n, A), in the n environments."""
         arrival = self.streams.step(self.actions.decode(action))
-        with environment_judged():
+        with environment_output_checked():
             rows = arrival.ended_rows
             over = arrival.terminated if not len(rows) else None  # else `now` has new episodes
             now = after = self.reader.read(arrival.observation, arrival.infos, over=over)

@@ -30,7 +30,7 @@ class AgentSettings(SACSettings):
         """The target entropies (…) where so many discrete actions (…) are allowed.
 
         A share of the largest entropy that a state permits, log of that many, unless a number is
-        given: with a goal beyond the largest entropy, a learnt temperature would rise for ever.
+        given: with a goal beyond the largest entropy, a learned temperature would rise for ever.
         """
         if self.target_entropy != "auto":
             return torch.full_like(allowed, float(self.target_entropy), dtype=torch.float32)

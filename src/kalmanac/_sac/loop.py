@@ -158,8 +158,8 @@ class TrainingLoop:
         on_gpu = bool(which) and can_record(trainings[0].policy.device)
         if not on_gpu or len(which) == 1 or len(which) < len(self._active):
             # those that are ahead of the others, as where resets are no steps, go alone
-            found = [(i, self._try(i, self.members[i].training.update)) for i in which]
-            return [(i, metrics) for i, metrics in found if metrics is not None]
+            results = [(i, self._try(i, self.members[i].training.update)) for i in which]
+            return [(i, metrics) for i, metrics in results if metrics is not None]
         try:
             if self._graphed_updates is None or self._graphed_updates[0] != which:
                 record = all(training.settings.graph for training in trainings)

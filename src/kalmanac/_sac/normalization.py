@@ -21,7 +21,7 @@ EPSILON = 1e-8  # added to the variance: what never changes stays 0
 class ObservationNormalizer:
     """(x − mean) / √(variance + ε), clipped to ±`clip`, over all encoded observations collected.
 
-    Only collection updates it. The replay keeps raw observations, which are normalised when they
+    Only collection updates it. The replay keeps raw observations, which are normalized when they
     are drawn, so that old and new ones are always seen on the same scale. Codes (where `scaled`
     (O,) is False), images and the privileged observation are left as they are; missing readings
     do not count.
@@ -64,14 +64,14 @@ class ObservationNormalizer:
         return ((vector - mean) * scale).clamp(-most, most)
 
     def normalize(self, observation: Observation[Tensor]) -> Observation[Tensor]:
-        """`observation` with a normalised vector; a missing reading stays all zeros."""
+        """`observation` with a normalized vector; a missing reading stays all zeros."""
         vector = self(observation.vector)
         if observation.observed is not None:
             vector = vector.masked_fill(~observation.observed[..., None], 0)
         return observation._replace(vector=vector)
 
     def batch(self, batch: Batch) -> Batch:
-        """`batch` with normalised observations."""
+        """`batch` with normalized observations."""
         return batch._replace(observation=self.normalize(batch.observation))
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class ObservationNormalizer:
         most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
         fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
         if device in self._settled:
-            for held, x in zip(self._settled[device], fresh, strict=True):
-                held.copy_(x)
+            for settled, x in zip(self._settled[device], fresh, strict=True):
+                settled.copy_(x)
         else:
             self._settled[device] = (fresh[0].clone(), fresh[1].clone(), fresh[2].clone())
         self._settled_at[device] = self.count

@@ -67,8 +67,8 @@ class Adam:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Adam's two averages and its count of steps, as tensors."""
-        kept = {"average": self._average, "square": self._square, "steps": self._steps}
-        return {name: x.clone() for name, x in kept.items()}
+        tensors = {"average": self._average, "square": self._square, "steps": self._steps}
+        return {name: x.clone() for name, x in tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state_dict` was taken, in the tensors that are there: graphs know them."""

@@ -32,7 +32,7 @@ class PolicyState(NamedTuple):
 
 
 class PendingActions:
-    """What a policy was asked for. On a GPU it may still be at work, and `actions` waits for it."""
+    """Actions that a policy is choosing, perhaps still on a GPU: `actions` waits for them."""
 
     def __init__(self, action: Tensor, state: PolicyState) -> None:
         self.state = state  # with the actions in it
@@ -73,8 +73,8 @@ class Policy:
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        asked = self.ask(observation, state, episode_start, explore=explore, generator=generator)
-        return asked.actions(), asked.state
+        pending = self.ask(observation, state, episode_start, explore=explore, generator=generator)
+        return pending.actions(), pending.state
 
     def ask(
         self, observation: Observation[NDArray[Any]], state: PolicyState,
@@ -132,8 +132,8 @@ class Policy:
             return [action, after.previous_action, *after.encoder]
 
         if key not in self._graphed_calls:
-            drawn_from = [] if draws is None else [draws]
-            self._graphed_calls[key] = GraphedCall(flat, drawn_from, self.device)
+            generators = [] if draws is None else [draws]
+            self._graphed_calls[key] = GraphedCall(flat, generators, self.device)
         action, before, *memory = self._graphed_calls[key](inputs)
         return action, PolicyState(kind(*memory), before)
 
@@ -184,14 +184,14 @@ class Session:
         What else the environment says of this step, forbidden actions and missing readings, goes to
         `predict` as it is.
         """
-        told = {"action_masks": action_masks, "observed": observed}
+        arguments = {"action_masks": action_masks, "observed": observed}
         predict: Callable[..., tuple[Any, Any]] = self.model.predict
         action, self.state = predict(
             observation,
             state=self.state,
             episode_start=self._starts,
             deterministic=self.deterministic,
-            **{name: x for name, x in told.items() if x is not None},
+            **{name: x for name, x in arguments.items() if x is not None},
         )
         self._starts = None
         return action

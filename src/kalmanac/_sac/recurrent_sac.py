@@ -23,7 +23,7 @@ from kalmanac._sac.learner import Learner, Metrics
 from kalmanac._sac.loop import Member, TrainingLoop
 from kalmanac._sac.model_check import (
     changed_config,
-    check_learnt,
+    check_learned,
     check_model,
     config_of,
     reading,
@@ -82,7 +82,7 @@ class RecurrentSAC:
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
-        self._policy_alone = False  # loaded without critic and optimiser
+        self._policy_alone = False  # loaded without critic and optimizer
         if env is not None:
             self.set_env(env)
 
@@ -108,7 +108,7 @@ class RecurrentSAC:
 
     @property
     def learner(self) -> Learner:
-        """The networks and their optimiser."""
+        """The networks and their optimizer."""
         return self._known()[1].learner
 
     @property
@@ -210,7 +210,7 @@ class RecurrentSAC:
 
     @contextmanager
     def eager_acting(self) -> Iterator[None]:
-        """While it is entered, hooks on the actor's modules hear every step, on a GPU too."""
+        """Act without CUDA graphs inside: hooks on the actor's modules run at every step."""
         policy = self._known()[1]
         policy.eager = True
         try:
@@ -326,7 +326,7 @@ class RecurrentSAC:
     def _load_document(self, document: dict[str, Any]) -> None:
         self._policy_alone = document["learner"] is None
         own = self.learner.actor if self._policy_alone else self.learner
-        check_learnt(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
+        check_learned(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
         if self._policy_alone:
             self.learner.load_actor(document["policy"])
         else:
