@@ -46,10 +46,10 @@ def gradients_of(
 
     roots = forward()
     slopes = [torch.ones_like(y) * 3 for y in roots]
-    found = torch.autograd.grad(roots, weights, slopes)
-    together.hold(found)
+    actual = torch.autograd.grad(roots, weights, slopes)
+    together.hold(actual)
     scratch = [torch.full_like(given, 7.0) for _ in range(4)]
-    return tuple(g + scratch[0] for g in found)
+    return tuple(g + scratch[0] for g in actual)
 
 
 @pytest.mark.gpu
@@ -70,13 +70,13 @@ def test_streams_change_no_number(captured: bool) -> None:
             gradients_of(beside, given, weights)
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(graph, stream=stream):
-            found = gradients_of(beside, given, weights)
+            actual = gradients_of(beside, given, weights)
     for _ in range(20):
         if captured:
             graph.replay()
         else:
-            found = gradients_of(beside, given, weights)
-        assert all(torch.equal(a, b) for a, b in zip(found, truth, strict=True))
+            actual = gradients_of(beside, given, weights)
+        assert all(torch.equal(a, b) for a, b in zip(actual, truth, strict=True))
 
 
 @pytest.mark.gpu

@@ -35,12 +35,12 @@ def cuts(windows: Windows) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def assert_distributed(found: list, chances: dict) -> None:
+def assert_distributed(actual: list, chances: dict) -> None:
     """χ² within four standard deviations of its mean, and nothing impossible."""
     assert math.isclose(sum(chances.values()), 1)
-    counts = Counter(found)
+    counts = Counter(actual)
     assert set(counts) <= set(chances)
-    expected = {key: chance * len(found) for key, chance in chances.items()}
+    expected = {key: chance * len(actual) for key, chance in chances.items()}
     statistic = sum((counts[key] - n) ** 2 / n for key, n in expected.items())
     freedom = len(chances) - 1
     assert statistic < freedom + 4 * math.sqrt(2 * freedom)

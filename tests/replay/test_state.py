@@ -33,10 +33,10 @@ def feed(replay: Replay, opened: np.ndarray, steps: int, seed: int) -> None:
 
 
 def token(sizes: Sizes, rng: np.random.Generator, k: int) -> Observation[np.ndarray]:
-    made = Observation(rng.standard_normal((k, 2)))
+    observation = Observation(rng.standard_normal((k, 2)))
     if sizes.privileged:
-        made = made._replace(privileged=rng.standard_normal((k, 2)))
-    return made._replace(observed=rng.random(k) < 0.8) if sizes.observed else made
+        observation = observation._replace(privileged=rng.standard_normal((k, 2)))
+    return observation._replace(observed=rng.random(k) < 0.8) if sizes.observed else observation
 
 
 def batches(replay: Replay, generator: torch.Generator) -> list[Batch]:

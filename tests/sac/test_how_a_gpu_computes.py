@@ -85,23 +85,25 @@ def test_heads_in_bfloat16_learn_alike_with_a_graph_and_without(
 
     monkeypatch.setattr(mlp, "fused_mlp", watched)
 
-    def made(half: bool) -> RecurrentSAC:
+    def make_model(half: bool) -> RecurrentSAC:
         how = {"device": "cuda", "seed": 1, "actor_hidden": hidden, "critic_hidden": hidden}
         return small("vssm+kf", BestArmVector(8, horizon=20), bfloat16_heads=half, **how)
 
-    model = made(True)
+    model = make_model(True)
     model.learn(1_000)
     assert seen == {"bfloat16"}
     assert model.num_updates > cuda_graph.WARM_UP + 5
     assert all(x.isfinite().all() for x in model.learner.critic.parameters())
     batch = model._attached().batch_aside()
-    eager, other, usual = (UpdateWith(made(half).learner, batch) for half in (True, True, False))
+    eager, other, usual = (
+        UpdateWith(make_model(half).learner, batch) for half in (True, True, False)
+    )
     together = GraphedUpdates([other], model.device)
     before = run_eagerly(usual)
     for i in range(cuda_graph.WARM_UP + 5):
-        truth, (found,) = run_eagerly(eager), together()
+        truth, (actual,) = run_eagerly(eager), together()
         for name, x in truth.items():
-            torch.testing.assert_close(found[name], x, rtol=1e-3, atol=1e-4, msg=name)
+            torch.testing.assert_close(actual[name], x, rtol=1e-3, atol=1e-4, msg=name)
         if i == 0:
             assert before["train/critic_loss"] != truth["train/critic_loss"]
     assert not together.failed

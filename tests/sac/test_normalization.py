@@ -43,13 +43,13 @@ def test_features_that_are_not_scaled_are_not_clipped_either():
     assert normalizer(shown).tolist() == [[3, 1, 50], [-3, 0, -50]]
 
 
-def test_normalised_values():
+def test_normalized_values():
     normalizer = ObservationNormalizer(2)
     normalizer.update(np.array([[0, 5], [4, 5]], np.float32))
-    found = normalizer(torch.tensor([[4.0, 5.0], [2.0, 5.0], [1e6, 5.0], [-1e6, 5.0]]))
+    actual = normalizer(torch.tensor([[4.0, 5.0], [2.0, 5.0], [1e6, 5.0], [-1e6, 5.0]]))
     wanted = torch.tensor([[1.0, 0.0], [0.0, 0.0], [10.0, 0.0], [-10.0, 0.0]])
-    torch.testing.assert_close(found, wanted)
-    assert found.dtype == torch.float32
+    torch.testing.assert_close(actual, wanted)
+    assert actual.dtype == torch.float32
 
 
 def test_untouched_before_the_first_observation():
