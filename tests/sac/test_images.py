@@ -17,7 +17,7 @@ SIZES = Sizes(
 BLIND = SIZES._replace(observation=0)
 
 
-def seen(sizes: Sizes, seed: int = 0) -> Batch:
+def image_batch(sizes: Sizes, seed: int = 0) -> Batch:
     plain = batch(sizes, seed=seed)
     g = torch.Generator().manual_seed(seed)
     observed = plain.observation.observed
@@ -28,19 +28,19 @@ def seen(sizes: Sizes, seed: int = 0) -> Batch:
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 12, 12), (4, 7, 30), (3, 84, 84)])
 def test_any_size_becomes_as_many_features(shape: tuple[int, int, int]) -> None:
-    learner = ImageEmbedder([shape, (1, 8, 8)], (16, 32, 32), 64)
+    embedder = ImageEmbedder([shape, (1, 8, 8)], (16, 32, 32), 64)
     pixels = shape[0] * shape[1] * shape[2] + 64
-    actual = learner(torch.randint(0, 256, (2, 3, pixels), dtype=torch.uint8))
-    assert actual.shape == (2, 3, 128) == (2, 3, learner.features)
+    actual = embedder(torch.randint(0, 256, (2, 3, pixels), dtype=torch.uint8))
+    assert actual.shape == (2, 3, 128) == (2, 3, embedder.features)
     torch.testing.assert_close(actual[..., :64].mean(-1), torch.zeros(2, 3), atol=1e-5, rtol=0)
 
 
 def test_each_image_has_its_own_features() -> None:
-    learner = ImageEmbedder(SIZES.images, (3,), 5)
+    embedder = ImageEmbedder(SIZES.images, (3,), 5)
     pixels = torch.randint(0, 256, (1, SIZES.pixels), dtype=torch.uint8)
     other = pixels.clone()
     other[0, 72:] = 255 - other[0, 72:]
-    same, changed = (learner(pixels) - learner(other)).split(5, -1)
+    same, changed = (embedder(pixels) - embedder(other)).split(5, -1)
     assert (same == 0).all()
     assert (changed != 0).all()
 
@@ -48,21 +48,21 @@ def test_each_image_has_its_own_features() -> None:
 @pytest.mark.parametrize("encoder", ["vssm+kf", "gru", "memoryless"])
 @pytest.mark.parametrize("sizes", [SIZES, BLIND], ids=["beside numbers", "alone"])
 def test_images_reach_actor_and_critic_and_learn_there(encoder: str, sizes: Sizes) -> None:
-    learner, data = make_learner(sizes, encoder, **SMALL), seen(sizes)
-    actual, slopes = gradients(learner, data)
+    learner, data = make_learner(sizes, encoder, **SMALL), image_batch(sizes)
+    losses, slopes = gradients(learner, data)
     for network in ("actor", "critic"):
-        eyes = [x for name, x in slopes.items() if name.startswith(f"{network}.network.eyes")]
-        assert len(eyes) == 16, "two convolutions, a linear layer and a norm for each image"
-        assert all(x.isfinite().all() and (x != 0).any() for x in eyes)
+        weights = [x for name, x in slopes.items() if name.startswith(f"{network}.network.eyes")]
+        assert len(weights) == 16, "two convolutions, a linear layer and a norm for each image"
+        assert all(x.isfinite().all() and (x != 0).any() for x in weights)
     dark = observing(data, images=torch.zeros_like(data.observation.images))
-    assert (learner.losses_of(dark)[0]["critic_loss"] - actual["critic_loss"]).abs() > 1e-4
+    assert (learner.losses_of(dark)[0]["critic_loss"] - losses["critic_loss"]).abs() > 1e-4
     for _ in range(3):
         assert all(x.isfinite() for x in learner.update(data).values())
 
 
 @pytest.mark.parametrize("encoder", ["vssm+kf", "transformer", "memoryless"])
 def test_acting_sees_what_training_sees(encoder: str) -> None:
-    learner, data = make_learner(SIZES, encoder, **SMALL), seen(SIZES)
+    learner, data = make_learner(SIZES, encoder, **SMALL), image_batch(SIZES)
     with torch.no_grad():
         trained = learner.actor(read_history(data))
     state, start = learner.initial_state(4), torch.ones(4, dtype=torch.bool)
@@ -89,7 +89,7 @@ def test_a_missing_image_has_no_features() -> None:
 
 
 def test_what_stands_on_pads_changes_nothing() -> None:
-    learner, data = make_learner(SIZES, ent_coef=0.2, **SMALL), seen(SIZES)
+    learner, data = make_learner(SIZES, ent_coef=0.2, **SMALL), image_batch(SIZES)
     images = data.observation.images
     token = torch.arange(images.shape[1]) < data.lengths[:, None]
     other = observing(data, images=torch.where(token[..., None], images, 255).to(torch.uint8))
@@ -101,7 +101,7 @@ def test_what_stands_on_pads_changes_nothing() -> None:
 
 
 def test_beliefs_see_the_images() -> None:
-    learner, data = make_learner(SIZES, **SMALL), seen(SIZES)
+    learner, data = make_learner(SIZES, **SMALL), image_batch(SIZES)
     actual = learner.diagnostics(data)
     dark = learner.diagnostics(observing(data, images=torch.zeros_like(data.observation.images)))
     assert actual["train/gain_mean"] != dark["train/gain_mean"]
