@@ -10,8 +10,8 @@ from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith
 from kalmanac._sac.learner import Learner
 from tests.sac.cases import batch, both_kinds, make_learner
-from tests.sac.test_images import SIZES as SEEN
-from tests.sac.test_images import seen
+from tests.sac.test_images import SIZES as IMAGES
+from tests.sac.test_images import image_batch
 from tests.sac.test_masks import SIZES as MASKED
 from tests.sac.test_masks import masked_batch
 
@@ -26,7 +26,7 @@ def on_cuda(sizes: Sizes, seed: int = 3) -> Learner:
     return moved
 
 
-def given(learner: Learner, sizes: Sizes, seed: int) -> UpdateWith:
+def update_with(learner: Learner, sizes: Sizes, seed: int) -> UpdateWith:
     on_host = batch(sizes, (6, 2, 1, 3), seed=seed)
     work = UpdateWith(learner, on_host.map(torch.Tensor.cuda))
     work.tf32 = False  # as the eager ones
@@ -38,8 +38,8 @@ def given(learner: Learner, sizes: Sizes, seed: int) -> UpdateWith:
 def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
     sizes: Sizes, seeds: int
 ) -> None:
-    eager = [given(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
-    branches = [given(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
+    eager = [update_with(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
+    branches = [update_with(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
     together = GraphedUpdates(branches, torch.device("cuda"))
     kept = [copy.deepcopy(work.learner.state_dict()) for work in branches]
     for _ in range(2):
@@ -60,7 +60,9 @@ def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
     how = AgentSettings(
         encoder="transformer", encoder_settings={"dropout": 0.1}, ent_coef=0.1, context=8
     )
-    eager, branch = (given(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2))
+    eager, branch = (
+        update_with(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2)
+    )
     together = GraphedUpdates([branch], torch.device("cuda"))
     for _ in range(WARM_UP + 4):
         (actual,), truth = together(), eager.run()
@@ -84,7 +86,7 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
 
     sizes = Sizes(2, 3, True)
     learner = on_cuda(sizes)
-    work = Reads(learner, given(learner, sizes, 0).batch)
+    work = Reads(learner, update_with(learner, sizes, 0).batch)
     together = GraphedUpdates([work], torch.device("cuda"))
     for _ in range(WARM_UP):
         together()
@@ -99,8 +101,8 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
 
 @pytest.mark.parametrize("kind", ["masks", "images"])
 def test_masks_and_images_are_captured_too(kind: str) -> None:
-    sizes = MASKED if kind == "masks" else SEEN
-    host = masked_batch(0) if kind == "masks" else seen(sizes, 0)
+    sizes = MASKED if kind == "masks" else IMAGES
+    host = masked_batch(0) if kind == "masks" else image_batch(sizes, 0)
     data = host.map(torch.Tensor.cuda)
     eager, captured = (UpdateWith(on_cuda(sizes), data) for _ in range(2))
     captured.tf32 = False

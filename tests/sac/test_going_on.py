@@ -27,12 +27,12 @@ def load(path, env=None, **changes):
 def test_a_warm_up_is_what_the_agent_has_not_seen_and_at_least_a_batch():
     settings = AgentSettings(learning_starts=100, batch_size=8)
     assert settings.warm_up() == 100
-    assert settings.warm_up(seen=5000) == 8
-    assert settings.warm_up(seen=60) == 40, "it was saved before its first update"
-    assert settings.warm_up(seen=5000, held=5) == 3
-    assert settings.warm_up(seen=5000, held=5000) == 0
+    assert settings.warm_up(steps_before=5000) == 8
+    assert settings.warm_up(steps_before=60) == 40, "it was saved before its first update"
+    assert settings.warm_up(steps_before=5000, stored=5) == 3
+    assert settings.warm_up(steps_before=5000, stored=5000) == 0
     assert AgentSettings(learning_starts=4, batch_size=8).warm_up() == 4
-    assert AgentSettings(learning_starts=0, batch_size=8).warm_up(seen=50) == 0
+    assert AgentSettings(learning_starts=0, batch_size=8).warm_up(steps_before=50) == 0
 
 
 @pytest.mark.parametrize("ratio", [0.25, 1, 3])

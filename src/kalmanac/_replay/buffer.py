@@ -68,7 +68,7 @@ class Replay:
     @property
     def steps(self) -> int:
         """Transitions held."""
-        return int(self._episodes.held.sum())
+        return int(self._episodes.transitions.sum())
 
     @property
     def episodes(self) -> int:
@@ -212,13 +212,13 @@ class Replay:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the replay that `state` was taken from; what comes next comes bit for bit."""
         shapes = tuple(tuple(shape) for shape in state["sizes"].get("images", ()))
-        for name, came, own in (
+        for name, got, own in (
             ("sizes", state["sizes"] | {"images": shapes}, self.sizes._asdict()),
             ("streams", state["streams"], self.streams),
             ("capacity", state["capacity"], self.capacity),
         ):
-            if came != own:
-                raise ValueError(f"{name}: got {came}, expected {own}")
+            if got != own:
+                raise ValueError(f"{name}: got {got}, expected {own}")
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 

@@ -31,7 +31,7 @@ class Episodes:
         self.share = share  # most transitions a stream may hold
         self.head = np.zeros(streams, np.int64)  # the position after the last row
         self.tail = np.zeros(streams, np.int64)  # the position of the oldest row
-        self.held = np.zeros(streams, np.int64)  # transitions
+        self.transitions = np.zeros(streams, np.int64)  # held
         self.open = np.zeros(streams, np.bool_)
         self.slot = np.full(streams, -1, np.int64)  # of the open episode, once it has a transition
         self.followed: list[Indices] | None = None  # slots that changed, where somebody asks for it
@@ -86,7 +86,7 @@ class Episodes:
         """
         if self.share is None:
             return
-        full = streams[self.held[streams] >= self.share]
+        full = streams[self.transitions[streams] >= self.share]
         if full.size == 0:
             return
         oldest = self._slot_at[full, self.tail[full] % self._rows]
@@ -94,9 +94,9 @@ class Episodes:
         slots, shortened = oldest[~alone], full[alone]
         left, lengths = full[~alone], self._table[LENGTH, slots]
         self.tail[left] += lengths + 1
-        self.held[left] -= lengths
+        self.transitions[left] -= lengths
         self.tail[shortened] += 1
-        self.held[shortened] -= 1
+        self.transitions[shortened] -= 1
         self._table[FIRST, oldest[alone]] += 1
         self._table[LENGTH, oldest[alone]] -= 1
         self._place(oldest[alone])
@@ -115,7 +115,7 @@ class Episodes:
             self._table[FIRST, slots] = self.head[fresh] - 1
             self._place(slots)
         self.head[streams] += 1
-        self.held[streams] += 1
+        self.transitions[streams] += 1
         self._table[LENGTH, self.slot[streams]] += 1
         self._note(self.slot[streams])
 
@@ -127,7 +127,7 @@ class Episodes:
 
     def state(self, *, with_table: bool = True) -> dict[str, Tensor]:
         """Copies of the bookkeeping."""
-        arrays = {"head": self.head, "tail": self.tail, "held": self.held, "open": self.open}
+        arrays = {"head": self.head, "tail": self.tail, "held": self.transitions, "open": self.open}
         arrays |= {"slot": self.slot}
         if with_table:
             arrays["table"] = self._table[:, : self.count]
@@ -136,7 +136,7 @@ class Episodes:
     def load(self, rows: int, state: dict[str, Tensor]) -> None:
         """Take over what `state` handed out."""
         arrays = {name: tensor.cpu().numpy().copy() for name, tensor in state.items()}
-        self.head, self.tail, self.held = arrays["head"], arrays["tail"], arrays["held"]
+        self.head, self.tail, self.transitions = arrays["head"], arrays["tail"], arrays["held"]
         self.open, self.slot = arrays["open"], arrays["slot"]
         self._set_table(np.pad(arrays["table"], ((0, 0), (0, 64))), arrays["table"].shape[1])
         self.index_rows(rows)

@@ -127,9 +127,9 @@ def expect_books(state: Books, streams: int, capacity: int | None) -> None:
         book, shape = state[name], (() if name == "episodes" else (streams,))
         if not isinstance(book, Tensor) or (tuple(book.shape), book.dtype) != (shape, dtype):
             raise ValueError(f"replay: got other books of {name}, expected {dtype} of {shape}")
-    head, tail, held = (state[name].numpy() for name in ("head", "tail", "held"))
-    sound = (tail >= 0) & (tail <= head) & (held >= 0) & (held <= head - tail)
-    if not (sound.all() and 0 <= int(state["episodes"]) <= held.sum(dtype=np.float64)):
+    head, tail, transitions = (state[name].numpy() for name in ("head", "tail", "held"))
+    sound = (tail >= 0) & (tail <= head) & (transitions >= 0) & (transitions <= head - tail)
+    if not (sound.all() and 0 <= int(state["episodes"]) <= transitions.sum(dtype=np.float64)):
         raise ValueError("replay: got books that contradict each other, expected those of a replay")
 
 
@@ -141,12 +141,12 @@ def least_bytes(replay: Replay, state: Books) -> float:
 
 def expect_room(replay: Replay, state: Books) -> None:
     """ValueError where the books hold more than the replay's capacity lets it hold."""
-    head, tail, held = (state[name].numpy() for name in ("head", "tail", "held"))
+    head, tail, transitions = (state[name].numpy() for name in ("head", "tail", "held"))
     share, most = replay._episodes.share, replay._most_rows
     if share is None or most is None:  # then nothing ever leaves
         fits = not tail.any()
     else:
-        fits = bool((held <= share).all() and (head - tail <= most).all())
+        fits = bool((transitions <= share).all() and (head - tail <= most).all())
     if not fits:
         raise ValueError(f"replay: got other books than a capacity of {replay.capacity} leaves")
 
@@ -175,12 +175,14 @@ def agree(state: Books, table: Indices) -> bool:
 
     An open episode is its stream's last. Until it has a transition, it is one row and no entry.
     """
-    head, tail, held, slot = (state[name].numpy() for name in ("head", "tail", "held", "slot"))
+    head, tail, transitions, slot = (
+        state[name].numpy() for name in ("head", "tail", "held", "slot")
+    )
     opened: NDArray[np.bool_] = state["open"].numpy()
     stream, first, length = table[STREAM], table[FIRST], table[LENGTH]
     if not ((stream >= 0) & (stream < head.size)).all():
         return False
-    if not ((length > 0) & (length <= held[stream])).all():
+    if not ((length > 0) & (length <= transitions[stream])).all():
         return False
     order = np.lexsort((first, stream))
     ends = (length[order] + 1).cumsum()
@@ -194,7 +196,7 @@ def agree(state: Books, table: Indices) -> bool:
     unfinished = opened & (slot == -1)
     if not np.array_equal(head, tail + rows + unfinished):
         return False
-    if not np.array_equal(held, rows - episodes):
+    if not np.array_equal(transitions, rows - episodes):
         return False
     at = np.flatnonzero(slot != -1)
     slots = slot[at]

@@ -222,8 +222,8 @@ def collate(
     )
     previous = steps.previous_action
     if true_previous_action:
-        led_here = storage.read_actions(_row_before(windows, storage))
-        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, led_here)
+        last_actions = storage.read_actions(_row_before(windows, storage))
+        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, last_actions)
     observation = storage.read_observation(layout.token, steps.observation)
     return Batch(observation, *steps[1:], layout.valid, layout.lengths, layout.reset)
 

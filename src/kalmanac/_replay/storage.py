@@ -210,16 +210,16 @@ def check_observations(
 ) -> dict[str, Tensor]:
     """The parts of an `Observation`, by their names in files; a missing reading becomes zeros."""
     if not isinstance(observation, Observation):
-        came = type(observation).__name__
-        raise TypeError(f"observation: got {came}, expected an Observation of arrays")
+        got = type(observation).__name__
+        raise TypeError(f"observation: got {got}, expected an Observation of arrays")
     parts: dict[str, Tensor] = {}
     for name, values, size in zip(Observation._fields, observation, sizes, strict=True):
         if values is None and size is None:
             continue
         label = "observation" if name == "vector" else name
         if values is None or size is None:
-            came, wanted = ("None", "values") if values is None else ("values", "None")
-            raise ValueError(f"{label}: got {came}, expected {wanted}, as the sizes say")
+            got, wanted = ("None", "values") if values is None else ("values", "None")
+            raise ValueError(f"{label}: got {got}, expected {wanted}, as the sizes say")
         shape = (streams.size, *size.shape)
         if size.dtype == "float32":
             x = _floats(label, values, shape)

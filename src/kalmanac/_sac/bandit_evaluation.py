@@ -147,8 +147,8 @@ class BanditEvaluation:
         bandits, tally = Bandits(*tensors[:_CUT]), Tally(*tensors[_CUT:_END])
         memory = PolicyState(self._kind(*tensors[_END + 1 :]), tensors[_END])
         for now in noise:
-            shown = Observation(observation(bandits, privileged=self.privileged))
-            action, memory = self.policy.choose(shown, memory, episode_start=tally.length == 0)
+            current = Observation(observation(bandits, privileged=self.privileged))
+            action, memory = self.policy.choose(current, memory, episode_start=tally.length == 0)
             bandits, tally = self.bandits.step(bandits, tally, action, now)
         return [*bandits, *tally, memory.previous_action, *memory.encoder]
 

@@ -145,12 +145,12 @@ def evaluate_policy(
         if steps >= max_steps:
             ended += [(episode, True) for episode in streams.under_way(max_steps)]
         for episode, cut in ended:
-            mine = played[episode.stream]
-            if len(mine) < quota[episode.stream]:
-                mine.append((episode, cut))
+            own_episodes = played[episode.stream]
+            if len(own_episodes) < quota[episode.stream]:
+                own_episodes.append((episode, cut))
                 done += 1
-                quota[episode.stream] = len(mine) if cut else quota[episode.stream]
-    return _evaluation([one for mine in played for one in mine])
+                quota[episode.stream] = len(own_episodes) if cut else quota[episode.stream]
+    return _evaluation([one for own_episodes in played for one in own_episodes])
 
 
 def _evaluation(played: Sequence[tuple[Episode, bool]]) -> Evaluation:

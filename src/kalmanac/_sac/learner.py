@@ -125,8 +125,8 @@ class Learner:
             "observation", observation, self._acting_parts, rows, ("observed", "action_mask")
         )
         if previous_action.shape != (*rows, actions):
-            came = tuple(previous_action.shape)
-            raise ValueError(f"previous_action: got shape {came}, expected {(*rows, actions)}")
+            got = tuple(previous_action.shape)
+            raise ValueError(f"previous_action: got shape {got}, expected {(*rows, actions)}")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
         actor = self.averaged if averaged else self.actor
@@ -200,13 +200,14 @@ class Learner:
             lambda: self.critic.network.encode(critic_history.but_last()),
         )
         with torch.no_grad():
-            there = distribution.output(parameters[:, 1:], self.learning)
-            next_value = self.target.q_values(*next_features).following().frozen(there.action)
-        here = distribution.output(parameters[:, :-1], self.learning)
-        now = self.critic.q_values(*features)
-        q = now.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
+            next_output = distribution.output(parameters[:, 1:], self.learning)
+            next_value = self.target.q_values(*next_features).following().frozen(next_output.action)
+        output = distribution.output(parameters[:, :-1], self.learning)
+        q_values = self.critic.q_values(*features)
+        q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
         return continuous_losses(
-            now.frozen(here.action), here.entropy, q, next_value, there.entropy, batch.reward,
+            q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
+            batch.reward,
             batch.terminated, batch.valid, self.log_alpha, self.rules,
             entropy_goal=self.entropy_goal,
         )  # fmt: skip
@@ -288,9 +289,9 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
         "lengths": (rows,),
     }
     for name, shape in expected.items():
-        came = tuple(getattr(batch, name).shape)
-        if came != shape:
-            raise ValueError(f"batch.{name}: got shape {came}, expected {shape}")
+        got = tuple(getattr(batch, name).shape)
+        if got != shape:
+            raise ValueError(f"batch.{name}: got shape {got}, expected {shape}")
 
 
 def check_parts(
@@ -301,9 +302,9 @@ def check_parts(
     for part, x, size in zip(Observation._fields, observation, sizes, strict=True):
         if size is None or (x is None and part in optional):
             continue
-        came, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
-        if came != shape:
-            raise ValueError(f"{name}.{part}: got shape {came}, expected {shape}")
+        got, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
+        if got != shape:
+            raise ValueError(f"{name}.{part}: got shape {got}, expected {shape}")
 
 
 @contextmanager

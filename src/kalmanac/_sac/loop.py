@@ -163,8 +163,8 @@ class TrainingLoop:
         try:
             if self._graphed_updates is None or self._graphed_updates[0] != which:
                 record = all(training.settings.graph for training in trainings)
-                together = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
-                self._graphed_updates = (which, together)
+                graphed = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
+                self._graphed_updates = (which, graphed)
             return list(zip(which, self._graphed_updates[1](), strict=True))
         except KeyboardInterrupt:
             raise

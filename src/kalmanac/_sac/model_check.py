@@ -199,8 +199,8 @@ def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int
     """ValueError unless the tensors have these names and shapes, generators' states apart."""
     expected = {name: shape for name, shape in expected.items() if not _is_generator(name)}
     for name in sorted({*tensors} ^ {*expected}):
-        came = "one" if name in tensors else "none"
-        raise ValueError(f"{name}: got {came}, expected otherwise by the settings")
+        got = "one" if name in tensors else "none"
+        raise ValueError(f"{name}: got {got}, expected otherwise by the settings")
     for name, x in tensors.items():
         if tuple(x.shape) != expected[name]:
             raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {expected[name]}")

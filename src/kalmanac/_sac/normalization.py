@@ -86,9 +86,9 @@ class ObservationNormalizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         for name in ("mean", "squares"):
-            came, own = tuple(state[name].shape), self.mean.shape
-            if came != own:
-                raise ValueError(f"{name}: got shape {came}, expected {own}")
+            got, own = tuple(state[name].shape), self.mean.shape
+            if got != own:
+                raise ValueError(f"{name}: got shape {got}, expected {own}")
         self.clip, self.count = state["clip"], state["count"]
         self.mean = state["mean"].cpu().numpy().copy()
         self.squares = state["squares"].cpu().numpy().copy()

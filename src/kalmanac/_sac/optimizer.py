@@ -73,8 +73,8 @@ class Adam:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state_dict` was taken, in the tensors that are there: graphs know them."""
         if state["average"].shape != self.values.shape:
-            came, own = len(state["average"]), len(self.values)
-            raise ValueError(f"adam: got averages of {came} numbers, expected {own}")
+            got, own = len(state["average"]), len(self.values)
+            raise ValueError(f"adam: got averages of {got} numbers, expected {own}")
         self._average.copy_(state["average"])
         self._square.copy_(state["square"])
         self._steps.copy_(state["steps"])

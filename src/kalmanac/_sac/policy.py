@@ -87,15 +87,15 @@ class Policy:
         """
         parts = observation._replace(privileged=None).parts()
         start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
-        shown = Observation(**dict(zip(parts, tensors, strict=True)))
+        current = Observation(**dict(zip(parts, tensors, strict=True)))
         if self.normalizer is not None:
-            shown = self.normalizer.normalize(shown)
-        draws = (generator or self.learner.acting) if explore else None
+            current = self.normalizer.normalize(current)
+        rng = (generator or self.learner.acting) if explore else None
         if not can_record(self.device) or self.eager or not self.graph:
-            action, after = self._act(shown, start, state, draws)
+            action, next_state = self._act(current, start, state, rng)
         else:
-            action, after = self._replay(shown, start, state, draws)
-        return PendingActions(action, after)
+            action, next_state = self._replay(current, start, state, rng)
+        return PendingActions(action, next_state)
 
     def choose(
         self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
@@ -107,40 +107,40 @@ class Policy:
 
     def _act(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        draws: torch.Generator | None,
+        rng: torch.Generator | None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
         action, encoder = self.learner.act(
             observation, state.previous_action, state.encoder, episode_start=episode_start,
-            explore=draws is not None, generator=draws, averaged=self.averaged,
+            explore=rng is not None, generator=rng, averaged=self.averaged,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 
     def _replay(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        draws: torch.Generator | None,
+        rng: torch.Generator | None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
         """`_act` as a graph: one for each set and shape of inputs and each generator."""
         parts, kind = observation.parts(), type(state.encoder)
         names = list(parts)
         inputs = [*parts.values(), episode_start, state.previous_action, *state.encoder]
-        key = (tuple(names), tuple(x.shape for x in inputs), id(draws))
+        key = (tuple(names), tuple(x.shape for x in inputs), id(rng))
 
         def flat(inputs: list[Tensor]) -> list[Tensor]:
-            shown = Observation(**dict(zip(names, inputs, strict=False)))
-            start, before, *memory = inputs[len(names) :]
-            action, after = self._act(shown, start, PolicyState(kind(*memory), before), draws)
+            current = Observation(**dict(zip(names, inputs, strict=False)))
+            start, previous, *memory = inputs[len(names) :]
+            action, after = self._act(current, start, PolicyState(kind(*memory), previous), rng)
             return [action, after.previous_action, *after.encoder]
 
         if key not in self._graphed_calls:
-            generators = [] if draws is None else [draws]
+            generators = [] if rng is None else [rng]
             self._graphed_calls[key] = GraphedCall(flat, generators, self.device)
-        action, before, *memory = self._graphed_calls[key](inputs)
-        return action, PolicyState(kind(*memory), before)
+        action, previous, *memory = self._graphed_calls[key](inputs)
+        return action, PolicyState(kind(*memory), previous)
 
-    def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
+    def replace_action(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
         """`state`, but with `action` as what was really done."""
-        done = torch.as_tensor(action, device=self.device)
-        return PolicyState(state.encoder, self.learner.action_as_input(done))
+        tensor = torch.as_tensor(action, device=self.device)
+        return PolicyState(state.encoder, self.learner.action_as_input(tensor))
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

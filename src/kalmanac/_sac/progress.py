@@ -71,14 +71,14 @@ class Progress(Callback):
             return
         else:
             self._next_line = (done // self.every + 1) * self.every
-        self._look(done)
+        self._advance(done)
         self._due()
         if not self._on_terminal:
             self.say(f"{done:,} of {self.total:,} steps  {self.figures()}")
 
     def on_end(self, model: "RecurrentSAC") -> None:
         """Leave the bar as it is."""
-        self._look(model.num_timesteps - self.start)
+        self._advance(model.num_timesteps - self.start)
         self.stop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Progress(Callback):
         wait = SECONDS_A_LOOK if self._on_terminal else SECONDS_A_LINE
         self._next_look = time.perf_counter() + wait
 
-    def _look(self, done: int) -> None:
+    def _advance(self, done: int) -> None:
         """Remember how far it is, and move the bar."""
         now = time.perf_counter()
         self._past.append((now, done, self._updates))

@@ -150,8 +150,10 @@ class RecurrentSAC:
         """
         members = Callbacks(callback).members
         if progress_bar:
-            begun = self.num_timesteps
-            members.append(Progress(total_timesteps, sys.stderr, every=log_interval, start=begun))
+            start_step = self.num_timesteps
+            members.append(
+                Progress(total_timesteps, sys.stderr, every=log_interval, start=start_step)
+            )
         for _ in self.advance(total_timesteps, members):
             pass
         return self
@@ -190,8 +192,8 @@ class RecurrentSAC:
             observed: (n,) bool, False where the reading is missing; None: none is.
         """
         problem, policy = self._known()
-        shown, single = problem.observe(observation, action_masks=action_masks, observed=observed)
-        n = len(shown.vector)
+        encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
+        n = len(encoded.vector)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -203,7 +205,7 @@ class RecurrentSAC:
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
         action, state = policy.act(
-            shown, state, starts, explore=not deterministic, generator=self._predicting
+            encoded, state, starts, explore=not deterministic, generator=self._predicting
         )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state

@@ -44,15 +44,15 @@ def read_buffer(
 def _require_same(stored: StoredReplay, problem: Problem) -> None:
     """Refuse what another environment has left; what a problem consists of is compared by name."""
     try:
-        came = Problem.from_json(stored.about["spaces"])
+        got = Problem.from_json(stored.about["spaces"])
     except MALFORMED as error:
         raise malformed(str(stored.file), error) from None
     named: dict[str, tuple[Any, Any]] = {
-        name: (getattr(came, name), getattr(problem, name))
+        name: (getattr(got, name), getattr(problem, name))
         for name in ("observation_space", "action_space", "privileged_space")
     }
     named |= {
-        f"sizes.{name}": (getattr(came.sizes, name), own)
+        f"sizes.{name}": (getattr(got.sizes, name), own)
         for name, own in problem.sizes._asdict().items()
     }
     for name, (theirs, own) in named.items():

@@ -50,7 +50,7 @@ class Training(Work):
             sizes, capacity = policy.learner.sizes, settings.buffer_size
             replay = Replay(sizes, env.num_envs, capacity=capacity, device=policy.device)
         self.replay = replay
-        self._held_before = self.replay.steps
+        self._stored_before = self.replay.steps
         self._make_streams(env.num_envs)
         self._state: PolicyState | None = None  # before the first vector step
         self._pending: PendingActions | None = None  # actions that are chosen and not taken
@@ -71,12 +71,12 @@ class Training(Work):
         if self._pending is not None:
             return
         if self._state is None:
-            begun = self.collector.reset(self._env_seed)
+            collected = self.collector.reset(self._env_seed)
             if self.policy.normalizer is not None:
-                self.policy.normalizer.update(begun.observations)
+                self.policy.normalizer.update(collected.observations)
             self._state = self.policy.start(self.collector.streams.num_envs)
-        shown, start = self.collector.observation, self.collector.episode_start
-        self._pending = self.policy.ask(shown, self._state, start, explore=True)
+        observation, start = self.collector.observation, self.collector.episode_start
+        self._pending = self.policy.ask(observation, self._state, start, explore=True)
 
     def collect(self) -> Collected:
         """One vector step, with the actions that were asked for, or are now."""
@@ -96,7 +96,7 @@ class Training(Work):
 
     def updates_due(self) -> int:
         """Updates that the transitions collected so far call for and that have not been made."""
-        warm_up = self.settings.warm_up(self._seen_before, self._held_before)
+        warm_up = self.settings.warm_up(self._warm_up_before, self._stored_before)
         return self.settings.updates_after(self.transitions, warm_up) - self.updates
 
     def update(self) -> Metrics:
@@ -134,8 +134,8 @@ class Training(Work):
         return self._sample(self._diagnosing)
 
     @property
-    def _seen_before(self) -> int:
-        return max(self.steps_before, self._held_before)
+    def _warm_up_before(self) -> int:
+        return max(self.steps_before, self._stored_before)
 
     def _make_streams(self, streams: int) -> None:
         """Room for so many environments; the episodes under way end as truncated."""
@@ -180,11 +180,11 @@ class Training(Work):
         """The actions to take, and the memory behind them."""
         assert self._pending is not None
         action, state = self._pending.actions(), self._pending.state
-        if self._seen_before + self.transitions < self.settings.learning_starts:
+        if self._warm_up_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
             mask = self.collector.observation.action_mask
             action = self.actions.sample(self._warm_up, len(action), mask)
-            state = self.policy.instead(action, state)
+            state = self.policy.replace_action(action, state)
         self._state, self._pending = state, None
         return action
 
@@ -227,7 +227,7 @@ class Training(Work):
             "transitions": self.transitions,
             "updates": self.updates,
             "steps_before": self.steps_before,
-            "held_before": self._held_before,
+            "held_before": self._stored_before,
             "env_seed": self._env_seed,
             "warm_up": self._warm_up.bit_generator.state,
             "drawing": self._sampling.get_state(),
@@ -243,7 +243,7 @@ class Training(Work):
         """
         self.transitions, self.updates = state["transitions"], state["updates"]
         self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
-        self._held_before = state.get("held_before", 0)
+        self._stored_before = state.get("held_before", 0)
         self._state = self._pending = None  # what was chosen belongs to other episodes
         self._warm_up.bit_generator.state = state["warm_up"]
         load_generator(self._sampling, state["drawing"])
