@@ -58,7 +58,10 @@ def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
 def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
     sizes = Sizes(2, 3, True)
     how = AgentSettings(
-        encoder="transformer", encoder_settings={"dropout": 0.1}, ent_coef=0.1, context=8
+        encoder="transformer",
+        encoder_settings={"dropout": 0.1},
+        ent_coef=0.1,
+        context_length=8,
     )
     eager, branch = (
         update_with(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2)

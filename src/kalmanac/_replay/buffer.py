@@ -97,7 +97,7 @@ class Replay:
         self._episodes.table()
 
     def begin(self, streams: Values, observation: Observation[Values]) -> None:
-        """First observations (k, …) of new episodes of the streams (k,)."""
+        """Begin episodes in the streams (k,) with their first observations (k, …)."""
         at = check_streams(streams, self.streams)
         require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
         token = check_observations(observation, at, self._storage.parts)
@@ -111,7 +111,7 @@ class Replay:
         self, streams: Values, action: Values, reward: Values, terminated: Values,
         truncated: Values, observation: Observation[Values],
     ) -> None:  # fmt: skip
-        """One transition in each of the streams (k,), with the observation it led to.
+        """Add one transition to each of the streams (k,), with the observation it led to.
 
         The episode ends where `terminated` or `truncated`: the observation is then its last.
         """
@@ -148,7 +148,7 @@ class Replay:
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0, true_previous_action: bool = False, packed: bool = False,
     ) -> Batch:  # fmt: skip
-        """`batch` windows of up to `context` transitions, drawn by a rule of `RULES`.
+        """Sample `batch` windows of up to `context` transitions by a rule of `RULES`.
 
         Each window is extended to the left by up to `burn_in` stored steps, which are not `valid`.
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
@@ -174,7 +174,7 @@ class Replay:
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0,
     ) -> Windows:  # fmt: skip
-        """Choose windows. They are good until the next `add` or `close`."""
+        """Sample windows. They are good until the next `add` or `close`."""
         self._check_sampling(batch, context, burn_in, rule)
         return sample_windows(
             self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
@@ -198,7 +198,7 @@ class Replay:
         return collate(places, windows, self._storage, true_previous_action=true_previous_action)
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all steps and of the bookkeeping, on the host, as tensors and plain data."""
+        """Copy all steps and the bookkeeping to the host, as tensors and plain data."""
         used = min(self._storage.rows, int(self._episodes.head.max()))
         return {
             "sizes": self.sizes._asdict(),
@@ -255,10 +255,10 @@ def bytes_needed(
 
 
 def _reserved_rows(sizes: Sizes, steps: int) -> int:
-    """Of a stream, for so many steps: an episode has one observation more than it has steps."""
+    """A stream's rows for so many steps: an episode has one observation more than steps."""
     return steps + FIRST_ROWS if sizes.images else 2 * steps + 1
 
 
 def _most_rows(capacity: int | None, streams: int) -> int | None:
-    """Of a stream: length-1 episodes fill two rows a transition, and an open one its first."""
+    """Bound a stream's rows: length-1 episodes fill two a transition, and an open one its first."""
     return None if capacity is None else 2 * (capacity // streams) + 1

@@ -18,7 +18,7 @@ STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
 
 
 class Table(NamedTuple):
-    """The drawable episodes as tensors of fixed shape."""
+    """The episodes that can be sampled, as tensors of fixed shape."""
 
     entries: Tensor  # (3, slots) int64: stream, first position, length; length 0 in free slots
     episodes: Tensor  # (1,) int64: how many; they have the first slots
@@ -46,7 +46,7 @@ class Episodes:
         return int(self._count[0])
 
     def table(self) -> Table:
-        """The table on the device, up to date."""
+        """Return the table on the device, up to date."""
         if self._changed:
             slots = np.unique(np.concatenate(self._changed))
             news = [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
@@ -57,7 +57,7 @@ class Episodes:
         return Table(self._entries, self._episode_count)
 
     def rows_needed(self, streams: Indices) -> int:
-        """Rows that hold what these streams have and one observation more."""
+        """Count the rows for what these streams have and one observation more."""
         return int((self.head[streams] - self.tail[streams]).max(initial=0)) + 1
 
     def index_rows(self, rows: int) -> None:
@@ -68,7 +68,7 @@ class Episodes:
             self._place(np.arange(self.count))
 
     def reserve(self, episodes: int) -> None:
-        """Room in the table for so many episodes in all."""
+        """Make room in the table for so many episodes in all."""
         missing = episodes - self._table.shape[1]
         if missing > 0:
             self._set_table(np.pad(self._table, ((0, 0), (0, missing))), self.count)
@@ -103,7 +103,7 @@ class Episodes:
         self._remove(slots)
 
     def extend(self, streams: Indices) -> None:
-        """One transition and one observation more in each stream."""
+        """Count one transition and one observation more in each stream."""
         fresh = streams[self.slot[streams] < 0]
         if fresh.size:
             count, slots = self.count, np.arange(self.count, self.count + fresh.size)
@@ -120,13 +120,13 @@ class Episodes:
         self._note(self.slot[streams])
 
     def close(self, streams: Indices) -> None:
-        """Open episodes end. One without a transition is forgotten."""
+        """End open episodes. One without a transition is forgotten."""
         self.head[streams[self.open[streams] & (self.slot[streams] < 0)]] -= 1
         self.open[streams] = False
         self.slot[streams] = -1
 
     def state(self, *, with_table: bool = True) -> dict[str, Tensor]:
-        """Copies of the bookkeeping."""
+        """Copy the bookkeeping."""
         arrays = {"head": self.head, "tail": self.tail, "held": self.transitions, "open": self.open}
         arrays |= {"slot": self.slot}
         if with_table:

@@ -23,7 +23,7 @@ _KINDS = dict.fromkeys(("head", "tail", "held", "slot"), torch.int64) | {"open":
 
 
 class Changes:
-    """Follows one replay. Its first piece holds all that is there."""
+    """Follows one replay. The first piece holds all that is there."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
@@ -31,12 +31,12 @@ class Changes:
         replay._episodes.followed = [np.arange(replay.episodes)]
 
     def skip(self) -> None:
-        """Look, and forget: what is there now is known already."""
+        """Begin anew from here: what is there now is known already."""
         self._heads = self.replay._episodes.head.copy()
         self.replay._episodes.followed = []
 
     def take(self) -> Piece:
-        """The piece since the last look."""
+        """Return the piece since the last one."""
         episodes = self.replay._episodes
         # The last row seen had no action yet, or its episode was forgotten and another began there.
         start = np.maximum(np.maximum(self._heads - 1, 0), episodes.tail)
@@ -49,7 +49,7 @@ class Changes:
 
 
 def pieces(replay: Replay, size: int) -> Iterator[Piece]:
-    """All that a replay holds, in at least one piece of about `size` bytes each.
+    """Yield all that a replay holds, in at least one piece of about `size` bytes each.
 
     Whoever follows the replay does not notice.
     """

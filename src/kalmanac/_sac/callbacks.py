@@ -20,14 +20,14 @@ MOST = 100  # as SB3 counts them
 
 
 class RecentEpisodes:
-    """The last 100. Those of the random warm-up leave when the first one after it ends."""
+    """The last 100 episodes. Those of the random warm-up leave when the first one after it ends."""
 
     def __init__(self) -> None:
         self._episodes: deque[Episode] = deque(maxlen=MOST)
         self._learning = False
 
     def add(self, model: "RecurrentSAC", episode: Episode) -> None:
-        """One that has just ended."""
+        """Add an episode that has just ended."""
         if model.num_updates > 0 and not self._learning:
             self._episodes.clear()
             self._learning = True

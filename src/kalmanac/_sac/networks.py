@@ -38,7 +38,7 @@ class History(NamedTuple):
     reset: Tensor | None  # (B, T + 1)
 
     def but_last(self) -> "History":
-        """Without the last token, (B, T)."""
+        """Return the history without its last token, (B, T)."""
         return History(
             self.joined[:, :-1],
             self.observation.map(lambda x: x[:, :-1]),
@@ -196,7 +196,7 @@ class QValues:
         self.critic = critic
 
     def following(self) -> "QValues":
-        """Of all steps (B, T) but the first."""
+        """Return Q at all steps (B, T) but the first."""
         return QValues(self.critic, [x[:, 1:] for x in self.features])
 
     def taken(self, action: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class ObservationNormalizer:
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
     def __call__(self, vector: Tensor) -> Tensor:
-        """Normalised vectors (…, O), float32, on the device they came from."""
+        """Normalize vectors (…, O), float32, on the device they came from."""
         mean, scale, most = self._on(vector.device)
         return ((vector - mean) * scale).clamp(-most, most)
 

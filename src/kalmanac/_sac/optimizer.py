@@ -81,7 +81,7 @@ class Adam:
 
 
 def flatten_parameters(parameters: Sequence[Tensor]) -> Tensor:
-    """One tensor with the values of all; the parameters become views of it. Gaps are zero."""
+    """Copy all into one tensor, of which the parameters become views. Gaps are zero."""
     values = parameters[0].new_zeros(sum(map(_room, parameters)), requires_grad=False)
     for parameter, view in zip(parameters, _views(values, parameters), strict=True):
         view.copy_(parameter.detach())

@@ -81,7 +81,7 @@ class Policy:
         episode_start: NDArray[np.bool_], *, explore: bool,
         generator: torch.Generator | None = None,
     ) -> PendingActions:  # fmt: skip
-        """`act`, but on a GPU nobody waits for it before the actions are read.
+        """Act, but on a GPU wait for the actions only where they are read.
 
         What is asked meanwhile, of this or another policy, comes after it on the device.
         """
@@ -138,7 +138,7 @@ class Policy:
         return action, PolicyState(kind(*memory), previous)
 
     def replace_action(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
-        """`state`, but with `action` as what was really done."""
+        """Return `state` with `action` as what was really done."""
         tensor = torch.as_tensor(action, device=self.device)
         return PolicyState(state.encoder, self.learner.action_as_input(tensor))
 

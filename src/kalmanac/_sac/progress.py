@@ -47,7 +47,7 @@ class Progress(Callback):
         self._bar = 0
 
     def on_start(self, model: "RecurrentSAC") -> None:
-        """The clock starts."""
+        """Start the clock."""
         self._past.append((time.perf_counter(), model.num_timesteps - self.start, 0))
         self._bars = Bars(self.stream)
         self._bar = self._bars.add(self.total)
@@ -97,7 +97,7 @@ class Progress(Callback):
     def evaluating(
         self, name: str, steps: int, done: int, episodes: int, seed: int | None = None
     ) -> None:
-        """Where it is time, how far an evaluation is."""
+        """Show how far an evaluation is, where it is time."""
         if time.perf_counter() < self._next_look:
             return
         whose = "" if seed is None else f"seed {seed}, "
@@ -109,7 +109,7 @@ class Progress(Callback):
             self.say(text)
 
     def say(self, text: str) -> None:
-        """A line, above the bar where there is one."""
+        """Print a line, above the bar where there is one."""
         if self._bars is None:
             print(text, file=self.stream, flush=True)
         else:
@@ -131,7 +131,7 @@ class Progress(Callback):
         return self._bars is not None and self._bars.shown
 
     def _due(self) -> None:
-        """When to look again."""
+        """Set the time of the next display."""
         wait = SECONDS_A_LOOK if self._on_terminal else SECONDS_A_LINE
         self._next_look = time.perf_counter() + wait
 

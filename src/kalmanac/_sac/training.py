@@ -23,7 +23,7 @@ from kalmanac._sac.policy import PendingActions, Policy, PolicyState
 
 
 class Training(Work):
-    """Collects with the policy, draws batches, and knows how many updates are due.
+    """Collects with the policy, samples batches, and knows how many updates are due.
 
     `steps_before` is what the agent had seen before this training: beyond `learning_starts`, its
     own policy acts from the first step on, and learns as soon as a batch can be drawn. What a
@@ -79,7 +79,7 @@ class Training(Work):
         self._pending = self.policy.ask(observation, self._state, start, explore=True)
 
     def collect(self) -> Collected:
-        """One vector step, with the actions that were asked for, or are now."""
+        """Make one vector step, with the pending actions or new ones."""
         self.ask()
         collected = self.collector.take(self._chosen())
         if self.policy.normalizer is not None:
@@ -100,7 +100,7 @@ class Training(Work):
         return self.settings.updates_after(self.transitions, warm_up) - self.updates
 
     def update(self) -> Metrics:
-        """Draw a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
+        """Sample a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
         if not can_record(self.policy.device):
             return self.run()
         if self._graphed_updates is None:
@@ -110,11 +110,11 @@ class Training(Work):
         return self._graphed_updates()[0]
 
     def run(self) -> Metrics:
-        """Draw a batch and learn from it, eagerly."""
+        """Sample a batch and learn from it, eagerly."""
         return self.policy.learner.update(self._sample(self._sampling))
 
     def prepare(self) -> None:
-        """Bring what batches are drawn from up to date on the device."""
+        """Bring what batches are sampled from up to date on the device."""
         self.replay.settle()
         if self.policy.normalizer is not None:
             self.policy.normalizer.settle(self.policy.device)
@@ -122,15 +122,15 @@ class Training(Work):
             self.return_scale.settle(self.policy.device)
 
     def places(self) -> Hashable:
-        """Of the replay; all else stays where it is."""
+        """Return the places of the replay; all else stays where it is."""
         return self.replay.places()
 
     def generators(self) -> Sequence[torch.Generator]:
-        """Of drawing and of learning."""
+        """Return those of sampling and of learning."""
         return [self._sampling, self.policy.learner.learning]
 
     def batch_aside(self) -> Batch:
-        """A batch for looking at: the updates draw the same ones whether it is asked for or not."""
+        """Sample a batch for diagnostics, which does not change the batches of updates."""
         return self._sample(self._diagnosing)
 
     @property
@@ -138,7 +138,7 @@ class Training(Work):
         return max(self.steps_before, self._stored_before)
 
     def _make_streams(self, streams: int) -> None:
-        """Room for so many environments; the episodes under way end as truncated."""
+        """Make room for so many environments; the episodes under way end as truncated."""
         self.replay.close()
         if streams > self.replay.streams:
             self.replay = _with_streams(self.replay, streams)
@@ -153,11 +153,11 @@ class Training(Work):
         if self.return_scale is not None:
             self.return_scale.attach(env.num_envs)
         self._state = self._pending = None
-        self._env_seed, warm_up, drawing, looking = self._seeds(seed)
+        self._env_seed, warm_up, sampling, diagnosing = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
         device = self.policy.device
-        self._sampling = torch.Generator(device).manual_seed(drawing)
-        self._diagnosing = torch.Generator(device).manual_seed(looking)
+        self._sampling = torch.Generator(device).manual_seed(sampling)
+        self._diagnosing = torch.Generator(device).manual_seed(diagnosing)
 
     def _bootstraps(self, env: VectorEnv[Any, Any, Any]) -> bool:
         """Whether an episode that `env` truncates is one that might have gone on."""
@@ -171,10 +171,10 @@ class Training(Work):
         return stated
 
     def _seeds(self, seed: int) -> tuple[int, int, int, int]:
-        """For the environment, the warm-up, drawing and looking, from here on."""
+        """Seeds of the environment, the warm-up, sampling and diagnostics, from here on."""
         words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
-        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
-        return env_seed % 2**31, warm_up, drawing, looking  # some take no more bits
+        env_seed, warm_up, sampling, diagnosing = (int(word) for word in words.generate_state(4))
+        return env_seed % 2**31, warm_up, sampling, diagnosing  # some take no more bits
 
     def _chosen(self) -> NDArray[Any]:
         """The actions to take, and the memory behind them."""
