@@ -21,9 +21,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import jax_peer
 from experience import filled
-from kalmanac._ops.streams import SideBySide
+from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._replay.buffer import Replay
-from kalmanac._sac.cuda_graph import WARM_UP, Captured, Work, eagerly
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, Work, run_eagerly
 from kalmanac._sac.learner import Learner, Metrics
 from plain_sac import PlainSAC
 from report import print_table
@@ -79,10 +79,10 @@ def measure(
     table |= {"task": task.name, "batch": task.batch, "context": task.context, "rows": rows}
     for name in names:
         eager = work(name)
-        row: dict[str, Any] = {"name": name, "eager": rate(partial(eagerly, eager), seconds)}
+        row: dict[str, Any] = {"name": name, "eager": rate(partial(run_eagerly, eager), seconds)}
         row["seeds"] = {}
         for n in seeds:
-            together = Captured([work(name) for _ in range(n)], device)
+            together = GraphedUpdates([work(name) for _ in range(n)], device)
             for _ in range(WARM_UP + 1):
                 together()
             if together.failed:
@@ -152,12 +152,12 @@ def looked_at(run: Callable[[], object], most: int) -> dict[str, Any]:
 def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device, *, tf32: bool) -> float:
     """How far 100 updates by graph lead from 100 eager ones, all on one stream."""
     eager.tf32 = other.tf32 = tf32
-    eager.learner.side_by_side = SideBySide(torch.device("cpu"), most=3)  # one after the other
-    together = Captured([other], device)
+    eager.learner.streams = ForkedStreams(torch.device("cpu"), most=3)  # one after the other
+    together = GraphedUpdates([other], device)
     for _ in range(100):
-        eagerly(eager)
+        run_eagerly(eager)
         together()
-    a, b = eager.learner.optimiser.values, other.learner.optimiser.values
+    a, b = eager.learner.optimizer.values, other.learner.optimizer.values
     return ((a - b).abs().max() / a.abs().max()).item()
 
 

@@ -61,7 +61,7 @@ def test_losses_gradients_and_updates_are_ours(bench):
     first.update(batch)
     grouped = {"actor": first.actor, "critic": first.critic}
     order = [f"{part}.{k}" for part, x in grouped.items() for k, _ in x.named_parameters()]
-    averages = _views(first.optimiser.state_dict()["average"], first._learnt)
+    averages = _views(first.optimizer.state_dict()["average"], first._learned)
     for name, ours in zip([*order, "log_alpha"], averages, strict=True):
         theirs = torch.tensor(np.asarray(again.state.average[name]))
         assert (theirs - ours).norm() <= 1e-4 * ours.norm(), name

@@ -65,12 +65,12 @@ if TYPE_CHECKING:
     from kalmanac._sac.callbacks import Callback as Callback
     from kalmanac._sac.callbacks import EvalCallback as EvalCallback
     from kalmanac._sac.diagnostics import RunawayValuesWarning as RunawayValuesWarning
+    from kalmanac._sac.episode_streams import EnvironmentFailedError as EnvironmentFailedError
+    from kalmanac._sac.episode_streams import Episode as Episode
     from kalmanac._sac.evaluation import Evaluation as Evaluation
     from kalmanac._sac.evaluation import evaluate_policy as evaluate_policy
     from kalmanac._sac.policy import Session as Session
     from kalmanac._sac.recurrent_sac import RecurrentSAC as RecurrentSAC
-    from kalmanac._sac.streams import EnvironmentFailedError as EnvironmentFailedError
-    from kalmanac._sac.streams import Episode as Episode
     from kalmanac._settings import SACSettings as SACSettings
     from kalmanac._suites.registry import PRESETS as PRESETS
     from kalmanac._suites.registry import SUITES as SUITES
@@ -83,7 +83,7 @@ _HOMES = {
     "Session": "kalmanac._sac.policy",
     "Callback": "kalmanac._sac.callbacks",
     "EvalCallback": "kalmanac._sac.callbacks",
-    "Episode": "kalmanac._sac.streams",
+    "Episode": "kalmanac._sac.episode_streams",
     "RunawayValuesWarning": "kalmanac._sac.diagnostics",
     "BadFileError": "kalmanac._files.document",
     "ENCODERS": "kalmanac._encoders.registry",
@@ -121,7 +121,7 @@ _HOMES = {
     "Checkpointable": "kalmanac._envs.wrappers",
     "environment_state": "kalmanac._envs.checkpointable",
     "restore_environment": "kalmanac._envs.checkpointable",
-    "EnvironmentFailedError": "kalmanac._sac.streams",
+    "EnvironmentFailedError": "kalmanac._sac.episode_streams",
     "MissingExtraError": "kalmanac._envs.extras",
     "WorkerError": "kalmanac._envs.workers",
     "evaluate_policy": "kalmanac._sac.evaluation",

@@ -30,27 +30,27 @@ class Observation(NamedTuple, Generic[Array]):
     privileged: Array | None = None  # (…, S) float32: the true state, which only a critic may see
 
     def parts(self) -> dict[str, Array]:
-        """The parts that are there, by name."""
+        """Return the parts that are there, by name."""
         return {name: x for name, x in zip(self._fields, self, strict=True) if x is not None}
 
     def map(self, function: Callable[[Array], Other]) -> "Observation[Other]":
-        """`function` of every part that is there."""
+        """Apply `function` to every part that is there."""
         return Observation(*[None if x is None else function(x) for x in self])  # type: ignore[arg-type]
 
     def replace_rows(self, rows: Any, other: "Observation[Any]") -> "Observation[Array]":
-        """A copy in which the rows `rows` (k,) of arrays are those of `other`."""
+        """Return a copy in which the rows `rows` (k,) of arrays are those of `other`."""
         copied: Observation[Any] = self.map(methodcaller("copy"))
         for name, x in other.parts().items():
             getattr(copied, name)[rows] = x
         return copied
 
     def to_stored(self) -> dict[str, Array]:
-        """The parts that are there, by their names in files."""
+        """Return the parts that are there, by their names in files."""
         return {STORED_NAMES.get(name, name): x for name, x in self.parts().items()}
 
     @staticmethod
     def from_stored(parts: Mapping[str, Other]) -> "Observation[Other]":
-        """The reverse of `to_stored`."""
+        """Reverse `to_stored`."""
         names = {STORED_NAMES.get(name, name): name for name in Observation._fields}
         return Observation(**{names[stored]: x for stored, x in parts.items()})
 

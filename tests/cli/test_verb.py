@@ -10,7 +10,7 @@ import pytest
 
 from kalmanac._cli.verb import Call, RefusedError, Verb, our_fault, read_call, run_verb
 from kalmanac._lab.failure import RunFailedError
-from kalmanac._sac.streams import EnvironmentFailedError
+from kalmanac._sac.episode_streams import EnvironmentFailedError
 
 
 @dataclass(frozen=True)

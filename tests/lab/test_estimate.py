@@ -24,7 +24,9 @@ def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
 
 def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
     module = sys.modules[estimate.__module__]
-    monkeypatch.setattr(module, "Captured", lambda work, device, record: (work, device, record))
+    monkeypatch.setattr(
+        module, "GraphedUpdates", lambda work, device, record: (work, device, record)
+    )
     cuda, eager = torch.device("cuda"), AgentSettings(tf32=False, graph=False)
     gpu = SimpleNamespace(device=cuda, update=None)
     (work,), device, recorded = update_as_trained(gpu, "batch", AgentSettings())

@@ -20,9 +20,9 @@ from kalmanac._lab.active_run import StopSignals
 from kalmanac._lab.checkpointing import CheckpointFolder
 from kalmanac._lab.failure import RunFailedError
 from kalmanac._lab.run import resume, run
+from kalmanac._sac.episode_streams import EnvironmentFailedError
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import EnvironmentFailedError
 from tests.files.test_lock import HOLD
 from tests.lab.failing import workers
 from tests.lab.test_resuming import after, same_bytes

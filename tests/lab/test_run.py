@@ -10,9 +10,9 @@ from kalmanac._files.run_reader import read_metrics, read_summary, read_timing, 
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.run import run
 from kalmanac._lab.run_logger import Recorder, evaluation_seed, evaluations_due
+from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import Episode
 from tests.lab.tiny import TINY
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from kalmanac._ops import sac_losses
 from kalmanac._ops.sac_loss_kernels import discrete_losses
 from kalmanac._ops.sac_losses import OBJECTIVES, Rules
-from tests.sac.cases import DISCRETE, batch, learner
+from tests.sac.cases import DISCRETE, batch, make_learner
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 GAMMA, GOAL = 0.97, 0.3
@@ -111,7 +111,7 @@ def test_a_value_that_is_not_a_number_is_told(device: str) -> None:
 def test_an_agent_learns_and_tells_the_same(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, data = learner(DISCRETE, **settings), batch(DISCRETE)
+    made, data = make_learner(DISCRETE, **settings), batch(DISCRETE)
     everything = (*made.actor.parameters(), *made.critic.parameters(), made.log_alpha)
     learnt = [p for p in everything if p.requires_grad]
     found = []

@@ -6,7 +6,7 @@ import torch
 from kalmanac._observation import Sizes
 from kalmanac._ops import windows
 from kalmanac._replay.episodes import Table
-from kalmanac._replay.sampling import draw_one_a_row, draw_windows, lay_one_a_row
+from kalmanac._replay.sampling import lay_one_a_row, sample_one_a_row, sample_windows
 from kalmanac._replay.storage import Storage
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
@@ -29,8 +29,10 @@ def test_one_kernel_draws_and_places_what_plain_operations_do(
         return torch.Generator(device).manual_seed(4)
 
     monkeypatch.setattr(windows, "fused", lambda x: True)
-    found, places = draw_one_a_row(table, storage, 16, context, burn_in=burn_in, generator=seeded())
-    truth = draw_windows(table, 16, context, rule="episodes", burn_in=burn_in, generator=seeded())
+    found, places = sample_one_a_row(
+        table, storage, 16, context, burn_in=burn_in, generator=seeded()
+    )
+    truth = sample_windows(table, 16, context, rule="episodes", burn_in=burn_in, generator=seeded())
     expected = lay_one_a_row(truth, storage, context + burn_in + 1)
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name

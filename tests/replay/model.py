@@ -180,9 +180,9 @@ class Twin:
         }
         for name, value in expected.items():
             if name in left:
-                found = left[name][row, start : start + len(value)]
-                assert torch.equal(found, value), name
-                found.zero_()
+                values = left[name][row, start : start + len(value)]
+                assert torch.equal(values, value), name
+                values.zero_()
         valid = left["valid"][row, start : stop - 1]
         burn_in = int((~valid).sum())
         assert valid[burn_in:].all()
@@ -211,12 +211,12 @@ class Twin:
 
     def _observation(self, numbers: list[float], seen: list[bool]) -> Observation[np.ndarray]:
         values = pair(torch.tensor(numbers, dtype=torch.float32)).numpy()
-        made = Observation(values, privileged=values if self.sizes.privileged else None)
+        observation = Observation(values, privileged=values if self.sizes.privileged else None)
         if not self.sizes.observed:
-            return made
+            return observation
         observed = np.array(seen, bool)  # what a missing reading says must not matter
         vector = np.where(observed[:, None], values, np.nan)
-        return made._replace(vector=vector, observed=observed)
+        return observation._replace(vector=vector, observed=observed)
 
 
 FIELDS = ("previous_action", "action", "reward", "terminated", "valid")

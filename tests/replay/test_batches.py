@@ -85,13 +85,13 @@ def test_only_terminated_cuts_the_bootstrap() -> None:
     twin.add([0, 1, 2, 3], [end[0] for end in ends], [end[1] for end in ends])
     assert [episode is None for episode in twin.open] == [True, True, True, False]
     batch = twin.replay.sample(60, 1, generator=torch.Generator().manual_seed(0))
-    found = {
+    actual = {
         (int(number), bool(end))
         for number, end in zip(
             batch.observation.vector[:, 0, 0], batch.terminated[:, 0], strict=True
         )
     }
-    assert found == {(1, True), (2, False), (3, True), (4, False)}  # numbers count from 1
+    assert actual == {(1, True), (2, False), (3, True), (4, False)}  # numbers count from 1
 
 
 def test_a_window_that_stops_mid_episode_keeps_what_followed_to_itself() -> None:

@@ -93,18 +93,18 @@ def test_episodes_that_lie_outside_of_their_streams_are_refused(tmp_path):
 def rewritten(file, change):
     """The file as somebody would write it who knows the format; `change` gets its documents."""
     documents = list(replay_file._records(file))
-    for told in documents:
-        del told["previous"]
+    for document in documents:
+        del document["previous"]
     change(documents)
     parts, digest = [replay_file._LINE], ""
-    for told in [*documents, {"last": True}]:
-        record = encode({"previous": digest} | told, replay_file.REPLAY)
+    for document in [*documents, {"last": True}]:
+        record = encode({"previous": digest} | document, replay_file.REPLAY)
         digest = digest_of(record)
         parts += [replay_file._LENGTH.pack(len(record)), record]
     file.write_bytes(b"".join(parts))
 
 
-def told(name, value):
+def with_entry(name, value):
     return lambda documents: documents[0].update({name: value})
 
 
@@ -134,15 +134,15 @@ def without_rows(documents):
 
 FALSE_BEFORE = {
     "nothing": lambda documents: documents.clear(),
-    "many streams": told("streams", 3_000_000),
-    "endless streams": told("streams", math.inf),
-    "no streams": told("streams", 0),
-    "negative streams": told("streams", -1),
-    "true streams": told("streams", True),
-    "streams of a fraction": told("streams", 3.0),
-    "less capacity than streams": told("capacity", 2),
-    "capacities": told("capacity", torch.zeros(2)),
-    "endless capacity": told("capacity", math.inf),
+    "many streams": with_entry("streams", 3_000_000),
+    "endless streams": with_entry("streams", math.inf),
+    "no streams": with_entry("streams", 0),
+    "negative streams": with_entry("streams", -1),
+    "true streams": with_entry("streams", True),
+    "streams of a fraction": with_entry("streams", 3.0),
+    "less capacity than streams": with_entry("capacity", 2),
+    "capacities": with_entry("capacity", torch.zeros(2)),
+    "endless capacity": with_entry("capacity", math.inf),
     "books of words": lambda documents: documents[0]["books"].update(head="000"),
     "books of fractions": lambda documents: documents[0]["books"].update(head=torch.zeros(3)),
     "a longer book": lambda documents: documents[0]["books"].update(open=torch.ones(4).bool()),

@@ -24,9 +24,9 @@ def twin() -> Twin:
     return twin
 
 
-def draw(twin: Twin, rule: str, seed: int, *, burn_in: int = 0) -> Windows:
+def sample_windows(twin: Twin, rule: str, seed: int, *, burn_in: int = 0) -> Windows:
     generator = torch.Generator().manual_seed(seed)
-    return twin.replay.draw(DRAWS, T, generator=generator, rule=rule, burn_in=burn_in)
+    return twin.replay.sample_windows(DRAWS, T, generator=generator, rule=rule, burn_in=burn_in)
 
 
 def cuts(windows: Windows) -> list[tuple[int, int, int]]:
@@ -35,12 +35,12 @@ def cuts(windows: Windows) -> list[tuple[int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def assert_distributed(found: list, chances: dict) -> None:
+def assert_distributed(actual: list, chances: dict) -> None:
     """χ² within four standard deviations of its mean, and nothing impossible."""
     assert math.isclose(sum(chances.values()), 1)
-    counts = Counter(found)
+    counts = Counter(actual)
     assert set(counts) <= set(chances)
-    expected = {key: chance * len(found) for key, chance in chances.items()}
+    expected = {key: chance * len(actual) for key, chance in chances.items()}
     statistic = sum((counts[key] - n) ** 2 / n for key, n in expected.items())
     freedom = len(chances) - 1
     assert statistic < freedom + 4 * math.sqrt(2 * freedom)
@@ -73,7 +73,7 @@ def by_transitions() -> dict:
     [("episodes", by_episodes()), ("starts", by_starts()), ("transitions", by_transitions())],
 )
 def test_windows_come_as_often_as_the_rule_says(twin: Twin, rule: str, chances: dict) -> None:
-    assert_distributed(cuts(draw(twin, rule, seed=1)), chances)
+    assert_distributed(cuts(sample_windows(twin, rule, seed=1)), chances)
 
 
 def test_every_rule_is_tested() -> None:
@@ -82,7 +82,7 @@ def test_every_rule_is_tested() -> None:
 
 def test_every_step_of_a_long_episode_is_equally_likely(twin: Twin) -> None:
     long = LENGTHS.index(12)
-    windows = [cut for cut in cuts(draw(twin, "episodes", seed=2)) if cut[0] == long]
+    windows = [cut for cut in cuts(sample_windows(twin, "episodes", seed=2)) if cut[0] == long]
     seen = np.zeros(12)
     for _, start, stop in windows:
         seen[start:stop] += 1
@@ -93,7 +93,7 @@ def test_every_step_of_a_long_episode_is_equally_likely(twin: Twin) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_burn_in_reaches_back_from_the_same_windows(twin: Twin, rule: str) -> None:
-    plain, warm = draw(twin, rule, seed=3), draw(twin, rule, seed=3, burn_in=2)
+    plain, warm = sample_windows(twin, rule, seed=3), sample_windows(twin, rule, seed=3, burn_in=2)
     assert torch.equal(warm.burn_in, plain.before.clamp(max=2))
     assert torch.equal(warm.first, plain.first - warm.burn_in)
     assert torch.equal(warm.steps, plain.steps + warm.burn_in)
@@ -102,11 +102,15 @@ def test_burn_in_reaches_back_from_the_same_windows(twin: Twin, rule: str) -> No
 
 @pytest.mark.parametrize("rule", RULES)
 def test_draws_follow_the_generator_alone(twin: Twin, rule: str) -> None:
-    first, again, other = draw(twin, rule, 4), draw(twin, rule, 4), draw(twin, rule, 5)
+    first, again, other = (
+        sample_windows(twin, rule, 4),
+        sample_windows(twin, rule, 4),
+        sample_windows(twin, rule, 5),
+    )
     assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
     assert not torch.equal(first.stream, other.stream)
     state = torch.random.get_rng_state()
-    draw(twin, rule, 6)
+    sample_windows(twin, rule, 6)
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -132,9 +136,11 @@ def test_rules_leave_evicted_episodes_out() -> None:
         rule,
         chance,
     ) in chances.items():  # one episode of 3 steps in stream 0, four of 1 in stream 1
-        windows = twin.replay.draw(DRAWS, T, generator=torch.Generator().manual_seed(0), rule=rule)
+        windows = twin.replay.sample_windows(
+            DRAWS, T, generator=torch.Generator().manual_seed(0), rule=rule
+        )
         assert_distributed(windows.stream.tolist(), {0: chance, 1: 1 - chance})
-    windows = twin.replay.draw(
+    windows = twin.replay.sample_windows(
         DRAWS, T, generator=torch.Generator().manual_seed(0), rule="transitions"
     )
     assert_distributed(windows.stream.tolist(), {0: 3 / 7, 1: 4 / 7})

@@ -25,5 +25,5 @@ def by_definition(sizes: list[int], width: int) -> tuple[list[int], list[int], l
 ))  # fmt: skip
 def test_first_fit_decreasing(case: tuple[list[int], int]) -> None:
     sizes, width = case
-    found = first_fit_decreasing(np.array(sizes), width)
-    assert tuple(x.tolist() for x in found) == by_definition(sizes, width)
+    actual = first_fit_decreasing(np.array(sizes), width)
+    assert tuple(x.tolist() for x in actual) == by_definition(sizes, width)

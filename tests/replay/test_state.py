@@ -33,10 +33,10 @@ def feed(replay: Replay, opened: np.ndarray, steps: int, seed: int) -> None:
 
 
 def token(sizes: Sizes, rng: np.random.Generator, k: int) -> Observation[np.ndarray]:
-    made = Observation(rng.standard_normal((k, 2)))
+    observation = Observation(rng.standard_normal((k, 2)))
     if sizes.privileged:
-        made = made._replace(privileged=rng.standard_normal((k, 2)))
-    return made._replace(observed=rng.random(k) < 0.8) if sizes.observed else made
+        observation = observation._replace(privileged=rng.standard_normal((k, 2)))
+    return observation._replace(observed=rng.random(k) < 0.8) if sizes.observed else observation
 
 
 def batches(replay: Replay, generator: torch.Generator) -> list[Batch]:
@@ -147,10 +147,10 @@ def test_unpacked_batches_on_the_gpu_never_wait_for_the_device() -> None:
     feed(replay, np.zeros(STREAMS, bool), 90, seed=0)
     generator = torch.Generator("cuda").manual_seed(0)
     for rule in RULES:
-        replay.draw(8, 5, generator=generator, rule=rule)  # brings the table up to date
+        replay.sample_windows(8, 5, generator=generator, rule=rule)  # brings the table up to date
         torch.cuda.set_sync_debug_mode("error")
         try:
-            windows = replay.draw(8, 5, generator=generator, rule=rule, burn_in=2)
+            windows = replay.sample_windows(8, 5, generator=generator, rule=rule, burn_in=2)
             replay.gather(windows, 7, true_previous_action=True)
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -22,7 +22,9 @@ every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
 both_kinds = pytest.mark.parametrize("sizes", [DISCRETE, CONTINUOUS], ids=["discrete", "gaussian"])
 
 
-def learner(sizes: Sizes, encoder: str = "vssm+kf", *, seed: int = 0, **settings: Any) -> Learner:
+def make_learner(
+    sizes: Sizes, encoder: str = "vssm+kf", *, seed: int = 0, **settings: Any
+) -> Learner:
     """A small agent in which every part of the history matters."""
     known = encoder_settings(encoder)
     small = {k: v for k, v in {"d_state": 4, "feedforward": 8}.items() if k in known}
@@ -33,22 +35,22 @@ def learner(sizes: Sizes, encoder: str = "vssm+kf", *, seed: int = 0, **settings
         "actor_hidden": (7,),
         "critic_hidden": (5, 6),
     }
-    made = Learner(AgentSettings(encoder=encoder, **defaults | settings), sizes, seed=seed)
+    learner = Learner(AgentSettings(encoder=encoder, **defaults | settings), sizes, seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
-        for module in (made.actor, made.critic, made.target):
+        for module in (learner.actor, learner.critic, learner.target):
             for name, p in module.named_parameters():
                 p.add_(0.2 * torch.randn(p.shape, generator=generator))
                 if name.endswith("raw_step_size"):  # at the start an input hardly moves a vSSM
                     p.fill_(-1.0)
-    return made
+    return learner
 
 
 def actions(sizes: Sizes, *shape: int, generator: torch.Generator) -> Tensor:
     """(*shape, A), one-hot if discrete."""
     if sizes.discrete:
-        drawn = torch.randint(sizes.action, shape, generator=generator)
-        return F.one_hot(drawn, sizes.action).float()
+        codes = torch.randint(sizes.action, shape, generator=generator)
+        return F.one_hot(codes, sizes.action).float()
     return 2 * torch.rand(*shape, sizes.action, generator=generator) - 1
 
 
@@ -61,7 +63,7 @@ def batch(sizes: Sizes, transitions: Sequence[int] = (6, 2, 1, 3), *, seed: int 
     valid = token[:, 1:]
     previous = actions(sizes, rows, steps + 1, generator=g)
     previous[:, 0] = 0
-    made = Batch(
+    data = Batch(
         observation=Observation(
             torch.randn(rows, steps + 1, sizes.observation, generator=g) * token[..., None]
         ),
@@ -73,7 +75,7 @@ def batch(sizes: Sizes, transitions: Sequence[int] = (6, 2, 1, 3), *, seed: int 
         lengths=lengths,
     )
     return observing(
-        made,
+        data,
         privileged=torch.randn(rows, steps + 1, sizes.privileged, generator=g) * token[..., None],
         observed=(torch.rand(rows, steps + 1, generator=g) < 0.8) & token,
     )
@@ -92,38 +94,38 @@ def packed(windows: Batch, rows: Sequence[Sequence[int]]) -> Batch:
     def empty(x: Tensor) -> Tensor:
         return x.new_zeros(len(rows), *x.shape[1:])
 
-    made = windows._replace(reset=torch.zeros(len(windows.lengths), width)).map(empty)
-    made = made._replace(reset=made.reset.bool())
+    result = windows._replace(reset=torch.zeros(len(windows.lengths), width)).map(empty)
+    result = result._replace(reset=result.reset.bool())
     tokens = [
-        (made.previous_action, windows.previous_action),
-        *((getattr(made.observation, k), x) for k, x in windows.observation.parts().items()),
+        (result.previous_action, windows.previous_action),
+        *((getattr(result.observation, k), x) for k, x in windows.observation.parts().items()),
     ]
     names = ("action", "reward", "terminated", "valid")
-    steps = [(getattr(made, name), getattr(windows, name)) for name in names]
+    steps = [(getattr(result, name), getattr(windows, name)) for name in names]
     for row, members in enumerate(rows):
         at = 0
         for w in members:
             n = int(windows.lengths[w])
-            made.reset[row, at] = True
+            result.reset[row, at] = True
             for to, x in tokens:
                 to[row, at : at + n] = x[w, :n]
             for to, x in steps:
                 to[row, at : at + n - 1] = x[w, : n - 1]
             at += n
-        made.lengths[row] = at
-    return made
+        result.lengths[row] = at
+    return result
 
 
-def gradients(made: Learner, data: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def gradients(learner: Learner, data: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Losses and the gradients of their sum, by name."""
-    forget_gradients(made)
-    found, _ = made.losses_of(data)
-    sum(found.values(), torch.zeros(())).backward()
-    named = [*made.actor.named_parameters("actor"), *made.critic.named_parameters("critic")]
-    return found, {name: p.grad.clone() for name, p in named if p.grad is not None}
+    forget_gradients(learner)
+    losses, _ = learner.losses_of(data)
+    sum(losses.values(), torch.zeros(())).backward()
+    named = [*learner.actor.named_parameters("actor"), *learner.critic.named_parameters("critic")]
+    return losses, {name: p.grad.clone() for name, p in named if p.grad is not None}
 
 
-def forget_gradients(made: Learner) -> None:
+def forget_gradients(learner: Learner) -> None:
     """No parameter has a gradient."""
-    for p in (*made.actor.parameters(), *made.critic.parameters(), made.log_alpha):
+    for p in (*learner.actor.parameters(), *learner.critic.parameters(), learner.log_alpha):
         p.grad = None

@@ -50,11 +50,11 @@ class Draws:
         return self.uniform
 
     def standard_normal(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        found = np.zeros(shape)
+        actual = np.zeros(shape)
         rows = self.noise[self.row : self.row + shape[0]]
-        found[: len(rows)] = rows
+        actual[: len(rows)] = rows
         self.row += shape[0]
-        return found
+        return actual
 
 
 def drawn(n: int, steps: int, seed: int) -> Draws:

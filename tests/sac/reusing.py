@@ -66,8 +66,8 @@ class Reusing(gymnasium.Env[Any, Any]):
         mask = [self._count % 3 == 0, self._count % 2 == 0, True]
         self._info["action_mask"][:] = [int(x) for x in mask]
         self._info["observed"][...] = self._count % 5 != 0
-        found = (self._seen, self._info)
-        return found if self.reuses else deepcopy(found)
+        actual = (self._seen, self._info)
+        return actual if self.reuses else deepcopy(actual)
 
 
 def vector(

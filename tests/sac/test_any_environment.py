@@ -31,14 +31,14 @@ QUICKER = {"image_channels": (2, 3), "image_features": 4, "update_to_data": 0.25
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def made(kind, mode=MODES[0], n=3, **settings):
+def make_model(kind, mode=MODES[0], n=3, **settings):
     return small("vssm+kf", copies(KINDS[kind], n, mode), **QUICKER | settings)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @every_kind
 def test_every_kind_learns_saves_and_is_evaluated(kind, mode, tmp_path):
-    model = made(kind, mode, normalize_observations=mode is MODES[0])
+    model = make_model(kind, mode, normalize_observations=mode is MODES[0])
     listener = Listener()
     model.learn(44, listener)
     assert len(listener.metrics) >= 6
@@ -61,7 +61,7 @@ def test_every_kind_learns_saves_and_is_evaluated(kind, mode, tmp_path):
 
 @pytest.mark.parametrize("kind", ["numbers", "dictionary"])
 @pytest.mark.parametrize("mode", [None, *MODES], ids=["single", "same step", "next step"])
-def test_what_is_learnt_from_is_what_was_shown_though_arrays_are_reused(kind, mode):
+def test_what_is_learned_from_is_what_was_shown_though_arrays_are_reused(kind, mode):
     runs = []
     for reuses in (True, False):
         one = Reusing(kind, reuses=reuses)
@@ -72,8 +72,8 @@ def test_what_is_learnt_from_is_what_was_shown_though_arrays_are_reused(kind, mo
         check = Reusing(kind, reuses=reuses)
         returns = evaluate_policy(model, check, 4, deterministic=False).returns.tolist()
         runs.append((model.replay.state_dict()["storage"], listener.metrics, returns))
-    (found, *metrics), (true, *same) = runs
-    assert all(torch.equal(x, true[name]) for name, x in found.items())
+    (actual, *metrics), (true, *same) = runs
+    assert all(torch.equal(x, true[name]) for name, x in actual.items())
     assert metrics == same
 
 
@@ -82,14 +82,14 @@ def test_same_seed_same_metrics(kind):
     runs = []
     for _ in range(2):
         listener = Listener()
-        made(kind, privileged_critic=kind.startswith("nest")).learn(40, listener)
+        make_model(kind, privileged_critic=kind.startswith("nest")).learn(40, listener)
         runs.append(listener.metrics)
     assert runs[0] == runs[1]
     assert runs[0]
 
 
 def test_models_ask_for_the_keys_that_infos_have():
-    asked = {kind: set(made(kind).info_keys) for kind in KINDS}
+    asked = {kind: set(make_model(kind).info_keys) for kind in KINDS}
     assert asked == {
         "image": set(), "mask": {"action_mask"}, "mask inside": {"action_mask"},
         "missing": {"observed"}, "nest": set(),
@@ -101,7 +101,7 @@ def test_models_ask_for_the_keys_that_infos_have():
 @pytest.mark.parametrize("normalized", [False, True])
 def test_acting_equals_the_training_pass(mode, normalized):
     kind = "nest, missing and masked"
-    model = made(kind, normalize_observations=normalized).learn(30)
+    model = make_model(kind, normalize_observations=normalized).learn(30)
     env, sizes = copies(KINDS[kind], 3, mode), model.learner.sizes
     replay = Replay(sizes, 3)
     problem, policy = model._known()
@@ -118,7 +118,7 @@ def test_acting_equals_the_training_pass(mode, normalized):
     for _ in range(30):
         collector.step(act)
     batch = replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
-    seen = batch if model.normaliser is None else model.normaliser.batch(batch)
+    seen = batch if model.normalizer is None else model.normalizer.batch(batch)
     with torch.no_grad():
         parameters = model.learner.averaged(read_history(seen))[:, :-1][batch.valid]
     taken = batch.action[batch.valid].argmax(-1)
@@ -127,13 +127,13 @@ def test_acting_equals_the_training_pass(mode, normalized):
 
 
 def test_a_session_is_told_what_predict_is_told():
-    model = made("nest, missing and masked")
+    model = make_model("nest, missing and masked")
     env, session, state = KINDS["nest, missing and masked"](), model.session(), None
     observation, info = env.reset(seed=3)
     for _ in range(8):
-        told = {"action_masks": info["action_mask"], "observed": info["observed"]}
-        expected, state = model.predict(observation, state, deterministic=True, **told)
-        action = session.act(observation, **told)
+        arguments = {"action_masks": info["action_mask"], "observed": info["observed"]}
+        expected, state = model.predict(observation, state, deterministic=True, **arguments)
+        action = session.act(observation, **arguments)
         np.testing.assert_array_equal(action, expected)
         assert action in env.action_space
         observation, _, terminated, truncated, info = env.step(action)
@@ -144,7 +144,7 @@ def test_a_session_is_told_what_predict_is_told():
 
 
 def test_predict_keeps_to_the_mask():
-    model = made("mask")
+    model = make_model("mask")
     blank = np.zeros((4, 1), np.float32)
     masks = np.eye(4, dtype=np.int8)
     for deterministic in (True, False):
@@ -152,7 +152,7 @@ def test_predict_keeps_to_the_mask():
         assert actions.tolist() == [5, 6, 7, 8]
     one, _ = model.predict(blank[0], action_masks=[0, 0, 1, 0])
     assert one == 7
-    inside = made("mask inside")
+    inside = make_model("mask inside")
     seen = {"observation": np.zeros(1, np.float32), "action_mask": masks[1]}
     assert inside.predict(seen)[0] == 6
     assert inside.predict(seen, action_masks=masks[3])[0] == 8, "what is said counts more"
@@ -162,7 +162,7 @@ def test_predict_keeps_to_the_mask():
 
 
 def test_predict_ignores_a_reading_that_is_missing():
-    model = made("missing", encoder_settings={"d_state": 8, "raw_step_size": -1.0})
+    model = make_model("missing", encoder_settings={"d_state": 8, "raw_step_size": -1.0})
     seen = np.ones((2, 1), np.float32)
     _, state = model.predict(seen)
     for value in (5.0, np.nan):
@@ -177,7 +177,7 @@ def test_predict_ignores_a_reading_that_is_missing():
 
 
 def test_wrong_words_are_refused():
-    model, blank = made("mask"), np.zeros((2, 1), np.float32)
+    model, blank = make_model("mask"), np.zeros((2, 1), np.float32)
     for masks, message in (
         (np.ones((2, 3)), r"action_mask: got shape \(2, 3\), expected \('n', 4\)"),
         (np.ones((3, 4)), "action_mask: got 3 rows, expected 2"),
@@ -206,7 +206,7 @@ def test_masks_for_continuous_actions_are_refused():
 
 
 def test_warm_up_keeps_to_the_mask():
-    model = made("mask", learning_starts=300)
+    model = make_model("mask", learning_starts=300)
     model.learn(300)  # the environment asserts it
     taken = model.replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
     allowed = taken.observation.action_mask[:, :-1][taken.valid]
@@ -217,24 +217,24 @@ def test_warm_up_keeps_to_the_mask():
 
 
 def test_images_are_kept_as_bytes():
-    model = made("image").learn(30)
+    model = make_model("image").learn(30)
     stored = model.replay.state_dict()["storage"]
     assert stored["pixels"].dtype == torch.uint8
     assert stored["pixels"].shape[-1] == 144
     assert stored["observation"].shape[-1] == 0
 
 
-def test_codes_and_missing_readings_are_not_normalised():
-    model = made("nest, missing and masked", normalize_observations=True, learning_starts=60)
+def test_codes_and_missing_readings_are_not_normalized():
+    model = make_model("nest, missing and masked", normalize_observations=True, learning_starts=60)
     model.learn(60)
-    normaliser = model.normaliser
-    assert normaliser.scaled.tolist() == [False] * 5 + [True] * 2 + [False] * 5
-    assert normaliser.mean[6] == pytest.approx(5.0), "the constant, with no zeros mixed in"
+    normalizer = model.normalizer
+    assert normalizer.scaled.tolist() == [False] * 5 + [True] * 2 + [False] * 5
+    assert normalizer.mean[6] == pytest.approx(5.0), "the constant, with no zeros mixed in"
     row = torch.arange(12.0)[None]
-    shown = normaliser(row)
-    codes = torch.tensor(~normaliser.scaled)
+    shown = normalizer(row)
+    codes = torch.tensor(~normalizer.scaled)
     assert torch.equal(shown[:, codes], row[:, codes])
-    missing = normaliser.normalize(Observation(row, observed=torch.tensor([False]))).vector
+    missing = normalizer.normalize(Observation(row, observed=torch.tensor([False]))).vector
     assert (missing == 0).all()
 
 
@@ -252,7 +252,7 @@ def test_gymnasiums_taxi_tells_masks_and_learns():
 
 
 def test_a_loaded_agent_takes_an_environment_without_a_reset(tmp_path):
-    made("missing").learn(30).save(tmp_path / "m")
+    make_model("missing").learn(30).save(tmp_path / "m")
     env = copies(LastReading, 2)
     env.reset = lambda **_: pytest.fail("what it tells is known")
     RecurrentSAC.load(tmp_path / "m", env, device="cpu")

@@ -43,13 +43,13 @@ def trained(encoder: str, *, privileged: bool = False, **settings) -> RecurrentS
 def test_given_the_same_draws_they_are_the_same(encoder, settings):
     model, n = trained(encoder, **settings), 30
     privileged = settings.get("privileged", False)
-    found = []
+    actual = []
     for seed in range(2):
         env = fed(drawn(n, 61, seed), privileged=privileged, **HOW)
-        found.append(evaluate_policy(model, env, n))
+        actual.append(evaluate_policy(model, env, n))
     rules = [Rules(**HOW)] * 2
     on_device = BanditEvaluation(model.policy, rules, n, privileged=privileged)
-    for truth, played in zip(found, on_device([drawn(n, 61, 0), drawn(n, 61, 1)]), strict=True):
+    for truth, played in zip(actual, on_device([drawn(n, 61, 0), drawn(n, 61, 1)]), strict=True):
         np.testing.assert_array_equal(played.episodes.returns, truth.returns)
         np.testing.assert_array_equal(played.episodes.lengths, truth.lengths)
         np.testing.assert_array_equal(played.episodes.wins, truth.wins)
@@ -89,17 +89,17 @@ def test_on_a_gpu_a_graph_finds_what_eager_steps_find(encoder):
     eager._some_steps = eager._play
     for number in range(4):  # the first calls are eager in any case
         seeds = [2 * number, 2 * number + 1]
-        found, truth = (
+        actual, truth = (
             one([np.random.default_rng(seed) for seed in seeds]) for one in (graph, eager)
         )
-        for x, y in zip(found, truth, strict=True):
+        for x, y in zip(actual, truth, strict=True):
             np.testing.assert_array_equal(x.episodes.lengths, y.episodes.lengths)
             np.testing.assert_allclose(x.episodes.returns, y.episodes.returns)
     assert not graph._some_steps.failed
     assert graph._some_steps._recording is not None
     model.learn(40)  # a graph plays with the weights as they are
-    found, truth = (one([np.random.default_rng(i) for i in (0, 1)]) for one in (graph, eager))
-    np.testing.assert_array_equal(found[0].episodes.lengths, truth[0].episodes.lengths)
+    actual, truth = (one([np.random.default_rng(i) for i in (0, 1)]) for one in (graph, eager))
+    np.testing.assert_array_equal(actual[0].episodes.lengths, truth[0].episodes.lengths)
 
 
 @given(st.integers(0, 2**31), st.floats(0.2, 1.0), st.integers(1, 8))
@@ -151,7 +151,7 @@ def test_each_has_the_rules_of_its_own():
 @pytest.mark.gpu
 def test_on_a_gpu_they_are_the_same_bit_by_bit():
     draws = drawn(64, 12, 0)
-    found = []
+    actual = []
     for device in ("cpu", "cuda"):
         rules = BanditRules([Rules(**SHORT)], 64, torch.device(device))
         noise = torch.from_numpy(draws.noise).to(device)
@@ -159,6 +159,6 @@ def test_on_a_gpu_they_are_the_same_bit_by_bit():
         for step in range(1, 7):
             action = (torch.arange(64) + step) % 5 % 3
             bandits, tally = rules.step(bandits, tally, action.to(device), noise[step])
-        found.append([x.cpu() for x in (*bandits, *tally, observation(bandits, privileged=True))])
-    for x, y in zip(*found, strict=True):
+        actual.append([x.cpu() for x in (*bandits, *tally, observation(bandits, privileged=True))])
+    for x, y in zip(*actual, strict=True):
         assert torch.equal(x, y)

@@ -7,11 +7,11 @@ import torch
 
 from kalmanac._observation import Sizes
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import WARM_UP, Captured, UpdateWith
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith
 from kalmanac._sac.learner import Learner
-from tests.sac.cases import batch, both_kinds, learner
-from tests.sac.test_images import SIZES as SEEN
-from tests.sac.test_images import seen
+from tests.sac.cases import batch, both_kinds, make_learner
+from tests.sac.test_images import SIZES as IMAGES
+from tests.sac.test_images import image_batch
 from tests.sac.test_masks import SIZES as MASKED
 from tests.sac.test_masks import masked_batch
 
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.gpu
 
 
 def on_cuda(sizes: Sizes, seed: int = 3) -> Learner:
-    made = learner(sizes, seed=seed)
-    moved = Learner(made.settings, sizes, device="cuda", seed=seed)
+    learner = make_learner(sizes, seed=seed)
+    moved = Learner(learner.settings, sizes, device="cuda", seed=seed)
     for part in ("actor", "critic", "target"):
-        getattr(moved, part).load_state_dict(getattr(made, part).state_dict())
+        getattr(moved, part).load_state_dict(getattr(learner, part).state_dict())
     return moved
 
 
-def given(made: Learner, sizes: Sizes, seed: int) -> UpdateWith:
+def update_with(learner: Learner, sizes: Sizes, seed: int) -> UpdateWith:
     on_host = batch(sizes, (6, 2, 1, 3), seed=seed)
-    work = UpdateWith(made, on_host.map(torch.Tensor.cuda))
+    work = UpdateWith(learner, on_host.map(torch.Tensor.cuda))
     work.tf32 = False  # as the eager ones
     return work
 
@@ -38,17 +38,17 @@ def given(made: Learner, sizes: Sizes, seed: int) -> UpdateWith:
 def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
     sizes: Sizes, seeds: int
 ) -> None:
-    eager = [given(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
-    branches = [given(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
-    together = Captured(branches, torch.device("cuda"))
+    eager = [update_with(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
+    branches = [update_with(on_cuda(sizes, i), sizes, i) for i in range(seeds)]
+    together = GraphedUpdates(branches, torch.device("cuda"))
     kept = [copy.deepcopy(work.learner.state_dict()) for work in branches]
     for _ in range(2):
         for _ in range(WARM_UP + 4):
-            for work, found in zip(eager, together(), strict=True):
+            for work, actual in zip(eager, together(), strict=True):
                 truth = work.run()
-                assert truth.keys() == found.keys()
+                assert truth.keys() == actual.keys()
                 for name, x in truth.items():
-                    torch.testing.assert_close(found[name], x, rtol=1e-4, atol=1e-5, msg=name)
+                    torch.testing.assert_close(actual[name], x, rtol=1e-4, atol=1e-5, msg=name)
         assert not together.failed
         for works in (eager, branches):
             for work, state in zip(works, kept, strict=True):
@@ -58,14 +58,19 @@ def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
 def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
     sizes = Sizes(2, 3, True)
     how = AgentSettings(
-        encoder="transformer", encoder_settings={"dropout": 0.1}, ent_coef=0.1, context=8
+        encoder="transformer",
+        encoder_settings={"dropout": 0.1},
+        ent_coef=0.1,
+        context_length=8,
     )
-    eager, branch = (given(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2))
-    together = Captured([branch], torch.device("cuda"))
+    eager, branch = (
+        update_with(Learner(how, sizes, device="cuda", seed=5), sizes, 0) for _ in range(2)
+    )
+    together = GraphedUpdates([branch], torch.device("cuda"))
     for _ in range(WARM_UP + 4):
-        (found,), truth = together(), eager.run()
+        (actual,), truth = together(), eager.run()
         for name, x in truth.items():
-            torch.testing.assert_close(found[name], x, rtol=1e-4, atol=1e-5, msg=name)
+            torch.testing.assert_close(actual[name], x, rtol=1e-4, atol=1e-5, msg=name)
     assert not together.failed
     state = copy.deepcopy(branch.learner.state_dict())
     first = together()[0]["train/critic_loss"]
@@ -78,35 +83,35 @@ def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
 def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
     class Reads(UpdateWith):
         def run(self) -> dict[str, torch.Tensor]:
-            found = super().run()
-            found["train/entropy"].item()  # the host reads
-            return found
+            actual = super().run()
+            actual["train/entropy"].item()  # the host reads
+            return actual
 
     sizes = Sizes(2, 3, True)
-    made = on_cuda(sizes)
-    work = Reads(made, given(made, sizes, 0).batch)
-    together = Captured([work], torch.device("cuda"))
+    learner = on_cuda(sizes)
+    work = Reads(learner, update_with(learner, sizes, 0).batch)
+    together = GraphedUpdates([work], torch.device("cuda"))
     for _ in range(WARM_UP):
         together()
     with pytest.warns(UserWarning, match="updates stay eager, because they cannot be recorded"):
         together()
     assert together.failed
-    before = made.actor.head.layers[0].weight.clone()
-    (found,) = together()
-    assert found["train/critic_loss"].isfinite()
-    assert not torch.equal(made.actor.head.layers[0].weight, before)
+    before = learner.actor.head.layers[0].weight.clone()
+    (actual,) = together()
+    assert actual["train/critic_loss"].isfinite()
+    assert not torch.equal(learner.actor.head.layers[0].weight, before)
 
 
 @pytest.mark.parametrize("kind", ["masks", "images"])
 def test_masks_and_images_are_captured_too(kind: str) -> None:
-    sizes = MASKED if kind == "masks" else SEEN
-    host = masked_batch(0) if kind == "masks" else seen(sizes, 0)
+    sizes = MASKED if kind == "masks" else IMAGES
+    host = masked_batch(0) if kind == "masks" else image_batch(sizes, 0)
     data = host.map(torch.Tensor.cuda)
     eager, captured = (UpdateWith(on_cuda(sizes), data) for _ in range(2))
     captured.tf32 = False
-    together = Captured([captured], torch.device("cuda"))
+    together = GraphedUpdates([captured], torch.device("cuda"))
     for _ in range(WARM_UP + 4):
-        truth, (found,) = eager.run(), together()
+        truth, (actual,) = eager.run(), together()
         for name, x in truth.items():
-            torch.testing.assert_close(found[name], x, rtol=1e-3, atol=1e-4, msg=name)
+            torch.testing.assert_close(actual[name], x, rtol=1e-3, atol=1e-4, msg=name)
     assert not together.failed

@@ -33,19 +33,19 @@ def test_squashed_density_equals_the_change_of_variables(
     normal = -0.5 * ((raw - mean) / std) ** 2 - log_std - 0.5 * math.log(2 * math.pi)
     truth = normal - math.log((1 - action) * (1 + action))
     parameters = torch.tensor([mean, log_std], dtype=torch.float64)
-    found = SquashedGaussian(1).log_density(parameters, torch.tensor([raw], dtype=torch.float64))
-    assert found.item() == pytest.approx(truth, rel=1e-9, abs=1e-8)
+    actual = SquashedGaussian(1).log_density(parameters, torch.tensor([raw], dtype=torch.float64))
+    assert actual.item() == pytest.approx(truth, rel=1e-9, abs=1e-8)
 
 
 @pytest.mark.parametrize("raw", [-30.0, -9.5, 9.5, 30.0])
 def test_density_and_its_gradient_stay_finite_where_float_actions_round_to_one(raw: float) -> None:
     parameters = torch.tensor([raw, 0.0], requires_grad=True)
     at = torch.tensor([raw], requires_grad=True)
-    found = SquashedGaussian(1).log_density(parameters, at)
+    actual = SquashedGaussian(1).log_density(parameters, at)
     # 1 - tanh² u = 4 e^(-2|u|) up to e^(-4|u|)
     truth = -0.5 * math.log(2 * math.pi) - math.log(4) + 2 * abs(raw)
-    assert found.item() == pytest.approx(truth, rel=1e-5)
-    found.backward()
+    assert actual.item() == pytest.approx(truth, rel=1e-5)
+    actual.backward()
     assert at.grad is not None
     assert at.grad.item() == pytest.approx(math.copysign(2.0, raw), rel=1e-5)
 
@@ -79,7 +79,7 @@ def test_gaussian_entropy_is_that_of_its_own_sample() -> None:
     torch.testing.assert_close(entropy, -policy.log_density(parameters, torch.atanh(action)))
 
 
-def test_gaussian_gradient_is_reparameterised() -> None:
+def test_gaussian_gradient_is_reparameterized() -> None:
     parameters = torch.tensor([[0.2, -0.5]], requires_grad=True)
     policy = SquashedGaussian(1)
     (3 * policy.output(parameters, seeded()).action).sum().backward()

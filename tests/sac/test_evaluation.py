@@ -26,17 +26,17 @@ class Always:
 @BOTH
 def test_short_episodes_do_not_dominate(mode):
     vector = counting_vector((1,), (20,), mode=mode)
-    found = evaluate_policy(Always(), vector, 8)
-    assert sorted(found.lengths) == [1] * 4 + [20] * 4
+    actual = evaluate_policy(Always(), vector, 8)
+    assert sorted(actual.lengths) == [1] * 4 + [20] * 4
 
 
 @BOTH
 @pytest.mark.parametrize("episodes", [1, 3, 4, 7])
 def test_quota_is_exact_and_differs_by_one_at_most(mode, episodes):
     vector = counting_vector((2,), (3,), (5,), mode=mode)
-    found = evaluate_policy(Always(), vector, episodes)
-    assert len(found.returns) == len(found.lengths) == episodes
-    counts = [int((found.lengths == length).sum()) for length in (2, 3, 5)]
+    actual = evaluate_policy(Always(), vector, episodes)
+    assert len(actual.returns) == len(actual.lengths) == episodes
+    counts = [int((actual.lengths == length).sum()) for length in (2, 3, 5)]
     assert max(counts) - min(counts) <= 1
 
 
@@ -48,15 +48,15 @@ def test_state_restarts_with_each_episode(mode):
 
 
 def test_results():
-    found = evaluate_policy(Always(), Counting((1, 3)), 3)
-    assert found.returns.tolist() == [1, 11 + 12 + 13, 21]
-    assert found.lengths.tolist() == [1, 3, 1]
-    assert found.wins is not None
-    assert found.wins.tolist() == [True, False, False]
-    assert found.mean_reward == pytest.approx(58 / 3)
-    assert found.std_reward == pytest.approx(np.std([1, 36, 21]))
-    assert found.mean_length == pytest.approx(5 / 3)
-    assert found.win_rate == pytest.approx(1 / 3)
+    actual = evaluate_policy(Always(), Counting((1, 3)), 3)
+    assert actual.returns.tolist() == [1, 11 + 12 + 13, 21]
+    assert actual.lengths.tolist() == [1, 3, 1]
+    assert actual.wins is not None
+    assert actual.wins.tolist() == [True, False, False]
+    assert actual.mean_reward == pytest.approx(58 / 3)
+    assert actual.std_reward == pytest.approx(np.std([1, 36, 21]))
+    assert actual.mean_length == pytest.approx(5 / 3)
+    assert actual.win_rate == pytest.approx(1 / 3)
 
 
 def test_no_wins_where_none_are_told():
@@ -72,22 +72,22 @@ def test_no_episodes_is_refused():
 def test_an_episode_that_does_not_end_is_cut_and_counted(mode):
     """The second environment's first episode is cut, and those due after it are not played."""
     vector = counting_vector((2,), (2, 10**9, 2), mode=mode)
-    found = evaluate_policy(Always(), vector, 8, max_steps=5)
-    assert found.lengths.tolist() == [2] * 4 + [2, 5]
-    assert found.returns.tolist()[-1] == 10 * 5 + 15
-    assert found.cut == 1
-    assert found.wins.tolist() == [True, False, False, True, True, False]
+    actual = evaluate_policy(Always(), vector, 8, max_steps=5)
+    assert actual.lengths.tolist() == [2] * 4 + [2, 5]
+    assert actual.returns.tolist()[-1] == 10 * 5 + 15
+    assert actual.cut == 1
+    assert actual.wins.tolist() == [True, False, False, True, True, False]
 
 
 @BOTH
 def test_an_episode_that_ends_in_the_last_step_allowed_is_whole(mode):
-    found = evaluate_policy(Always(), counting_vector((5,), (5,), mode=mode), 4, max_steps=5)
-    assert (found.lengths.tolist(), found.cut) == ([5] * 4, 0)
+    actual = evaluate_policy(Always(), counting_vector((5,), (5,), mode=mode), 4, max_steps=5)
+    assert (actual.lengths.tolist(), actual.cut) == ([5] * 4, 0)
 
 
 def test_where_all_are_cut_nobody_knows_of_wins():
-    found = evaluate_policy(Always(), Counting((10**9,)), 3, max_steps=4)
-    assert (found.lengths.tolist(), found.cut, found.wins) == ([4], 1, None)
+    actual = evaluate_policy(Always(), Counting((10**9,)), 3, max_steps=4)
+    assert (actual.lengths.tolist(), actual.cut, actual.wins) == ([4], 1, None)
 
 
 def test_somebody_can_watch_every_step_and_end_it():

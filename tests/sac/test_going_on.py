@@ -13,7 +13,7 @@ from tests.sac.small import Listener, small, wandering
 
 @pytest.fixture
 def saved(tmp_path):
-    """A model that has learnt for 40 steps, its file, and that of its replay."""
+    """A model that has learned for 40 steps, its file, and that of its replay."""
     model = small("vssm+kf", wandering(2)).learn(40)
     model.save(tmp_path / "m")
     model.save_replay_buffer(tmp_path / "m")
@@ -27,12 +27,12 @@ def load(path, env=None, **changes):
 def test_a_warm_up_is_what_the_agent_has_not_seen_and_at_least_a_batch():
     settings = AgentSettings(learning_starts=100, batch_size=8)
     assert settings.warm_up() == 100
-    assert settings.warm_up(seen=5000) == 8
-    assert settings.warm_up(seen=60) == 40, "it was saved before its first update"
-    assert settings.warm_up(seen=5000, held=5) == 3
-    assert settings.warm_up(seen=5000, held=5000) == 0
+    assert settings.warm_up(steps_before=5000) == 8
+    assert settings.warm_up(steps_before=60) == 40, "it was saved before its first update"
+    assert settings.warm_up(steps_before=5000, stored=5) == 3
+    assert settings.warm_up(steps_before=5000, stored=5000) == 0
     assert AgentSettings(learning_starts=4, batch_size=8).warm_up() == 4
-    assert AgentSettings(learning_starts=0, batch_size=8).warm_up(seen=50) == 0
+    assert AgentSettings(learning_starts=0, batch_size=8).warm_up(steps_before=50) == 0
 
 
 @pytest.mark.parametrize("ratio", [0.25, 1, 3])
@@ -145,9 +145,9 @@ def test_a_replay_of_another_environment_is_refused_by_name(saved):
     other = small("memoryless", gymnasium.make("CartPole-v1"))
     with pytest.raises(ValueError, match=r"observation_space: got Box.* in .*expected Box.*model"):
         other.load_replay_buffer(file)
-    told = small("memoryless", wandering(2), privileged_critic=True)
+    privileged = small("memoryless", wandering(2), privileged_critic=True)
     with pytest.raises(ValueError, match="privileged_space: got None in "):
-        told.load_replay_buffer(file)
+        privileged.load_replay_buffer(file)
     bounded = small("memoryless", wandering(2), buffer_size=50)
     with pytest.raises(ValueError, match=r"buffer_size: got None in .*, expected 50 as in the"):
         bounded.load_replay_buffer(file)
@@ -168,10 +168,10 @@ def test_settings_of_a_loaded_agent_can_be_changed(saved):
         "target_entropy": -3.0, "buffer_size": 100,
     }  # fmt: skip
     loaded = load(saved[1], wandering(2), **changes)
-    told = {**vars(loaded.settings), "seed": loaded.seed}
-    assert {name: told[name] for name in changes} == changes
-    assert loaded.learner.optimiser.learning_rate == 1e-4
-    assert loaded.learner.optimiser.trailing.rate == 0.1
+    config = {**vars(loaded.settings), "seed": loaded.seed}
+    assert {name: config[name] for name in changes} == changes
+    assert loaded.learner.optimizer.learning_rate == 1e-4
+    assert loaded.learner.optimizer.trailing.rate == 0.1
     assert loaded.learner.entropy_goal == -3.0
     for name, x in saved[0].learner.state_dict().items():
         assert torch.equal(x, loaded.learner.state_dict()[name]), name
@@ -188,15 +188,17 @@ def test_the_temperature_can_be_changed(before, after, tmp_path):
     was, now = (m.learner.log_alpha.exp().item() for m in (model, loaded))
     goes_on = 1.0 if before == 0.0 else was
     assert now == pytest.approx(0.5 if after == 0.5 else goes_on)
-    then, here = (m.learner.optimiser for m in (model, loaded))
-    learnt = then.spans["critic"].stop
-    assert torch.equal(then.state_dict()["average"][:learnt], here.state_dict()["average"][:learnt])
+    then, here = (m.learner.optimizer for m in (model, loaded))
+    learned = then.spans["critic"].stop
+    assert torch.equal(
+        then.state_dict()["average"][:learned], here.state_dict()["average"][:learned]
+    )
     loaded.learn(20)
     moved = loaded.learner.log_alpha.exp().item() != pytest.approx(now, rel=1e-6)
     assert moved is (after == "auto")
 
 
-def test_a_learnt_temperature_can_begin_anew(saved):
+def test_a_learned_temperature_can_begin_anew(saved):
     loaded = load(saved[1], wandering(2), initial_ent_coef=0.01)
     assert loaded.learner.log_alpha.exp().item() == pytest.approx(0.01)
     assert load(saved[1]).learner.log_alpha.item() == saved[0].learner.log_alpha.item()

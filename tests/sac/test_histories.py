@@ -17,7 +17,7 @@ from tests.sac.cases import (
     both_kinds,
     every_encoder,
     gradients,
-    learner,
+    make_learner,
     observing,
     packed,
 )
@@ -25,7 +25,7 @@ from tests.sac.cases import (
 
 @every_encoder
 def test_acting_step_by_step_equals_the_training_pass(encoder: str) -> None:
-    made = learner(CONTINUOUS, encoder)
+    learner = make_learner(CONTINUOUS, encoder)
     n, steps = 3, 9  # longer than the Transformer's window
     starts = [[0], [0, 4], [0, 1, 7]]
     g = torch.Generator().manual_seed(3)
@@ -36,9 +36,9 @@ def test_acting_step_by_step_equals_the_training_pass(encoder: str) -> None:
     for row, at in enumerate(starts):
         begun[row, at] = True
 
-    state, acted = made.initial_state(n), []
+    state, acted = learner.initial_state(n), []
     for t in range(steps):
-        action, state = made.act(
+        action, state = learner.act(
             Observation(observation[:, t], observed=observed[:, t]),
             previous[:, t],
             state,
@@ -46,7 +46,7 @@ def test_acting_step_by_step_equals_the_training_pass(encoder: str) -> None:
             explore=False,
         )
         acted.append(action)
-    found = torch.stack(acted, 1)
+    actual = torch.stack(acted, 1)
 
     for row, at in enumerate(starts):
         for begin, end in zip(at, [*at[1:], steps], strict=True):
@@ -60,20 +60,20 @@ def test_acting_step_by_step_equals_the_training_pass(encoder: str) -> None:
                 previous_action=before[None],
             )
             with torch.no_grad():
-                trained = made.actor.distribution.mode(made.actor(read_history(episode)))[0]
-            torch.testing.assert_close(found[row, own], trained, rtol=1e-5, atol=1e-5)
+                trained = learner.actor.distribution.mode(learner.actor(read_history(episode)))[0]
+            torch.testing.assert_close(actual[row, own], trained, rtol=1e-5, atol=1e-5)
     if encoder != "memoryless":
-        apart = (found[0, 4:] - found[0, :5]).abs().max()
+        apart = (actual[0, 4:] - actual[0, :5]).abs().max()
         assert apart > 1e-3, "the policy depends on what it is shown"
 
 
 @every_encoder
 def test_packed_rows_give_the_losses_and_gradients_of_padded_rows(encoder: str) -> None:
-    made = learner(DISCRETE, encoder, privileged_critic=True)
+    learner = make_learner(DISCRETE, encoder, privileged_critic=True)
     padded = batch(DISCRETE, (6, 2, 1, 3))
-    losses, slopes = gradients(made, padded)
+    losses, slopes = gradients(learner, padded)
     for rows in ([[0], [1, 3], [2]], [[3, 1], [0], [2]]):
-        other_losses, other_slopes = gradients(made, packed(padded, rows))
+        other_losses, other_slopes = gradients(learner, packed(padded, rows))
         for name, x in losses.items():
             torch.testing.assert_close(other_losses[name], x, rtol=1e-5, atol=1e-6)
         assert slopes.keys() == other_slopes.keys()
@@ -84,11 +84,11 @@ def test_packed_rows_give_the_losses_and_gradients_of_padded_rows(encoder: str) 
 @every_encoder
 @both_kinds
 def test_garbage_on_pads_changes_nothing(encoder: str, sizes: Sizes) -> None:
-    made = learner(sizes, encoder, privileged_critic=True)
+    learner = make_learner(sizes, encoder, privileged_critic=True)
     clean = batch(sizes)
     token = torch.arange(7) < clean.lengths[:, None]
-    generator = made.learning.get_state()
-    losses, slopes = gradients(made, clean)
+    generator = learner.learning.get_state()
+    losses, slopes = gradients(learner, clean)
 
     def dirty(x: Tensor, real: Tensor) -> Tensor:
         values = torch.tensor([math.nan, math.inf, -1e30]).repeat(x.numel())[: x.numel()]
@@ -108,8 +108,8 @@ def test_garbage_on_pads_changes_nothing(encoder: str, sizes: Sizes) -> None:
         reward=dirty(clean.reward, clean.valid),
         terminated=clean.terminated | ~clean.valid,
     )
-    made.learning.set_state(generator)
-    other_losses, other_slopes = gradients(made, soiled)
+    learner.learning.set_state(generator)
+    other_losses, other_slopes = gradients(learner, soiled)
     for name, x in losses.items():
         assert torch.equal(other_losses[name], x), name
     for name, x in slopes.items():
@@ -119,12 +119,12 @@ def test_garbage_on_pads_changes_nothing(encoder: str, sizes: Sizes) -> None:
 
 @both_kinds
 def test_pads_and_steps_that_do_not_count_have_no_gradient(sizes: Sizes) -> None:
-    made = learner(sizes)
+    learner = make_learner(sizes)
     data = batch(sizes)
     reward, vector = data.reward, data.observation.vector.clone().requires_grad_()
     burnt = data.valid.clone()
-    burnt[0, :2] = False  # a burn-in: read, but not learnt from
-    losses, _ = made.losses_of(observing(data, vector=vector)._replace(valid=burnt))
+    burnt[0, :2] = False  # a burn-in: read, but not learned from
+    losses, _ = learner.losses_of(observing(data, vector=vector)._replace(valid=burnt))
     sum(losses.values(), torch.zeros(())).backward()
     assert vector.grad is not None
     token = torch.arange(7) < data.lengths[:, None]
@@ -132,8 +132,8 @@ def test_pads_and_steps_that_do_not_count_have_no_gradient(sizes: Sizes) -> None
     assert vector.grad[0, 0].any(), "a burn-in fills the memory"
 
     def critic_loss(x: Tensor, valid: Tensor) -> Tensor:
-        made.learning.manual_seed(0)
-        return made.losses_of(data._replace(reward=x, valid=valid))[0]["critic_loss"]
+        learner.learning.manual_seed(0)
+        return learner.losses_of(data._replace(reward=x, valid=valid))[0]["critic_loss"]
 
     moved = reward.clone()
     moved[0, :2] += 5
@@ -143,13 +143,13 @@ def test_pads_and_steps_that_do_not_count_have_no_gradient(sizes: Sizes) -> None
 
 @pytest.mark.parametrize("transitions", [(1,), (1, 1, 1)])
 @both_kinds
-def test_episodes_of_one_step_are_learnt_from(sizes: Sizes, transitions: tuple[int, ...]) -> None:
-    metrics = learner(sizes).update(batch(sizes, transitions))
+def test_episodes_of_one_step_are_learned_from(sizes: Sizes, transitions: tuple[int, ...]) -> None:
+    metrics = make_learner(sizes).update(batch(sizes, transitions))
     assert all(x.isfinite() for x in metrics.values())
 
 
 def test_batches_of_another_shape_are_refused() -> None:
-    made, data = learner(DISCRETE), batch(DISCRETE)
+    learner, data = make_learner(DISCRETE), batch(DISCRETE)
     wrong: list[tuple[str, Batch]] = [
         ("observation.vector", observing(data, vector=data.observation.vector[..., :1])),
         ("action", data._replace(action=data.action[:, :-1])),
@@ -157,12 +157,12 @@ def test_batches_of_another_shape_are_refused() -> None:
     ]
     for name, other in wrong:
         with pytest.raises(ValueError, match=f"batch.{name}: got shape"):
-            made.update(other)
+            learner.update(other)
     with pytest.raises(ValueError, match="previous_action: got shape"):
-        made.act(
+        learner.act(
             Observation(torch.zeros(1, 2)),
             torch.zeros(1, 1),
-            made.initial_state(1),
+            learner.initial_state(1),
             episode_start=torch.ones(1, dtype=torch.bool),
             explore=True,
         )

@@ -7,7 +7,7 @@ from kalmanac._envs.best_arm import BestArmVector
 from kalmanac._ops import mlp
 from kalmanac._sac import cuda_graph
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import Captured, UpdateWith, eagerly
+from kalmanac._sac.cuda_graph import GraphedUpdates, UpdateWith, run_eagerly
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small
@@ -85,23 +85,25 @@ def test_heads_in_bfloat16_learn_alike_with_a_graph_and_without(
 
     monkeypatch.setattr(mlp, "fused_mlp", watched)
 
-    def made(half: bool) -> RecurrentSAC:
+    def make_model(half: bool) -> RecurrentSAC:
         how = {"device": "cuda", "seed": 1, "actor_hidden": hidden, "critic_hidden": hidden}
         return small("vssm+kf", BestArmVector(8, horizon=20), bfloat16_heads=half, **how)
 
-    model = made(True)
+    model = make_model(True)
     model.learn(1_000)
     assert seen == {"bfloat16"}
     assert model.num_updates > cuda_graph.WARM_UP + 5
     assert all(x.isfinite().all() for x in model.learner.critic.parameters())
     batch = model._attached().batch_aside()
-    eager, other, usual = (UpdateWith(made(half).learner, batch) for half in (True, True, False))
-    together = Captured([other], model.device)
-    before = eagerly(usual)
+    eager, other, usual = (
+        UpdateWith(make_model(half).learner, batch) for half in (True, True, False)
+    )
+    together = GraphedUpdates([other], model.device)
+    before = run_eagerly(usual)
     for i in range(cuda_graph.WARM_UP + 5):
-        truth, (found,) = eagerly(eager), together()
+        truth, (actual,) = run_eagerly(eager), together()
         for name, x in truth.items():
-            torch.testing.assert_close(found[name], x, rtol=1e-3, atol=1e-4, msg=name)
+            torch.testing.assert_close(actual[name], x, rtol=1e-3, atol=1e-4, msg=name)
         if i == 0:
             assert before["train/critic_loss"] != truth["train/critic_loss"]
     assert not together.failed
@@ -125,8 +127,8 @@ def test_products_and_graphs_are_as_asked_for(
     monkeypatch.setattr(learner, "update", seen)
     model.learn(1_000)
     assert model.num_updates > cuda_graph.WARM_UP + 5
-    recorded = model._attached()._captured
+    recorded = model._attached()._graphed_updates
     assert recorded is not None
     assert (recorded._recording is not None) is graph
-    assert bool(model._attached().policy._replayed) is graph
+    assert bool(model._attached().policy._graphed_calls) is graph
     assert precisions == {"tf32" if tf32 else "ieee"}

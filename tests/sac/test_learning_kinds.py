@@ -35,22 +35,22 @@ def learned(encoder, toy, steps, **settings):
 
 
 def test_a_picture_is_read():
-    found = learned("memoryless", ImageIdentity, 1_600, image_channels=(8, 8), image_features=16)
-    assert found >= 0.95 * 8, "chance is 2"
+    actual = learned("memoryless", ImageIdentity, 1_600, image_channels=(8, 8), image_features=16)
+    assert actual >= 0.95 * 8, "chance is 2"
 
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("objective", ["value", "cross-entropy", "mixed"])
 def test_the_best_allowed_action_is_found(inside, objective):
     toy = partial(Forbidden, inside=inside)
-    found = learned("memoryless", toy, 1_200, gamma=0.0, actor_objective=objective)
-    assert found == pytest.approx(toy().best(), rel=0.08), "a forbidden action is an error there"
+    actual = learned("memoryless", toy, 1_200, gamma=0.0, actor_objective=objective)
+    assert actual == pytest.approx(toy().best(), rel=0.08), "a forbidden action is an error there"
 
 
 @pytest.mark.slow
 def test_the_last_reading_is_told_from_a_missing_one():
     settings = {"d_state": 16, "raw_step_size": -3.0}
-    found = learned("vssm+kf", LastReading, 8_000, gamma=0.0, encoder_settings=settings)
+    actual = learned("vssm+kf", LastReading, 8_000, gamma=0.0, encoder_settings=settings)
     most = LastReading().best_untold()
     assert most < 0.85 * 12
-    assert found > most + 0.5, "more than anyone can reach who is not told"
+    assert actual > most + 0.5, "more than anyone can reach who is not told"

@@ -15,7 +15,7 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small, wandering
 
 
-def made(
+def make_model(
     seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP, *, overlap: bool = False
 ) -> RecurrentSAC:
     return small("vssm+kf", wandering(3, mode), seed=seed, overlap=overlap)
@@ -47,12 +47,12 @@ class Watcher(Callback):
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_each_learns_what_it_learns_alone(mode: AutoresetMode, overlap: bool) -> None:
     watchers = [Watcher(), Watcher()]
-    models = [made(seed, mode, overlap=overlap) for seed in (3, 4)]
+    models = [make_model(seed, mode, overlap=overlap) for seed in (3, 4)]
     loop = TrainingLoop([m.member(60, w) for m, w in zip(models, watchers, strict=True)])
     loop.run()
     assert not loop.failures
     for seed, model, watcher in zip((3, 4), models, watchers, strict=True):
-        alone, own = made(seed, mode, overlap=overlap), Watcher()
+        alone, own = make_model(seed, mode, overlap=overlap), Watcher()
         alone.learn(60, own)
         assert own.losses == watcher.losses
         assert len(own.losses) > 30
@@ -65,7 +65,7 @@ def test_each_learns_what_it_learns_alone(mode: AutoresetMode, overlap: bool) ->
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, GeneratorExit])
 def test_one_that_fails_does_not_take_the_others_down(kind: type[BaseException]) -> None:
     broken, stopped, whole = Watcher(30, kind("no luck")), Watcher(36), Watcher()
-    models = [made(seed) for seed in range(3)]
+    models = [make_model(seed) for seed in range(3)]
     members = [m.member(60, w) for m, w in zip(models, (broken, stopped, whole), strict=True)]
     loop = TrainingLoop(members)
     loop.run()
@@ -73,14 +73,14 @@ def test_one_that_fails_does_not_take_the_others_down(kind: type[BaseException])
     assert str(loop.failures[0]) == "no luck"
     assert [m.num_timesteps for m in models] == [30, 36, 60]
     assert [w.ended for w in (broken, stopped, whole)] == [1, 1, 1]
-    alone, own = made(2), Watcher()
+    alone, own = make_model(2), Watcher()
     alone.learn(60, own)
     assert own.losses == whole.losses
 
 
 def test_an_interrupt_ends_all_of_them_in_good_order() -> None:
     watchers = [Watcher(), Watcher(30, KeyboardInterrupt())]
-    models = [made(seed) for seed in range(2)]
+    models = [make_model(seed) for seed in range(2)]
     loop = TrainingLoop([m.member(60, w) for m, w in zip(models, watchers, strict=True)])
     with pytest.raises(KeyboardInterrupt):
         loop.run()
@@ -93,13 +93,13 @@ def test_an_interrupt_in_the_end_of_one_ends_the_others_too() -> None:
             super().on_end(model)
             raise KeyboardInterrupt
 
-    told, watchers = [], [Late(30), Watcher()]
-    models = [made(seed) for seed in range(2)]
+    endings, watchers = [], [Late(30), Watcher()]
+    models = [make_model(seed) for seed in range(2)]
     members = [m.member(60, w) for m, w in zip(models, watchers, strict=True)]
     with pytest.raises(KeyboardInterrupt):
-        TrainingLoop(members, lambda *of_one: told.append(of_one)).run()
+        TrainingLoop(members, lambda *of_one: endings.append(of_one)).run()
     assert [w.ended for w in watchers] == [1, 1]
-    assert told == [(0, None, True), (1, None, True)]
+    assert endings == [(0, None, True), (1, None, True)]
     assert models[1].num_timesteps == 30
 
 
@@ -136,7 +136,7 @@ class OnGpu:
 
 
 def test_one_alone_updates_by_its_own_graph_which_outlives_the_loop(monkeypatch) -> None:
-    monkeypatch.delattr("kalmanac._sac.loop.Captured")
+    monkeypatch.delattr("kalmanac._sac.loop.GraphedUpdates")
     members = [OnGpu(2), OnGpu(1)]
     for member in members:
         TrainingLoop([member]).run()
@@ -150,7 +150,7 @@ def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
         recorded.append(branches)
         return lambda: [{"branch": i} for i in range(len(branches))]
 
-    monkeypatch.setattr("kalmanac._sac.loop.Captured", captured)
+    monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", captured)
     members = [OnGpu(2), OnGpu(2), OnGpu(1)]  # the last one is ahead, and goes alone
     loop = TrainingLoop(members)
     loop.run()
@@ -166,21 +166,21 @@ def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None
     def no_room(branches, device, record):
         raise RuntimeError("no room")
 
-    monkeypatch.setattr("kalmanac._sac.loop.Captured", no_room)
-    told = []
+    monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", no_room)
+    endings = []
     members = [OnGpu(0), OnGpu(2), OnGpu(2)]
-    loop = TrainingLoop(members, lambda *of_one: told.append(of_one))
+    loop = TrainingLoop(members, lambda *of_one: endings.append(of_one))
     loop.run()
     assert [member.ended for member in members] == [1, 1, 1]
     assert list(loop.failures) == [1, 2]
-    assert [(i, str(error), stopped) for i, error, stopped in told] == [
+    assert [(i, str(error), stopped) for i, error, stopped in endings] == [
         (0, "None", False), (1, "no room", False), (2, "no room", False),
     ]  # fmt: skip
 
 
 def test_all_policies_are_asked_before_the_first_answer_is_waited_for() -> None:
     moves: list[tuple[str, int]] = []
-    models = [made(seed) for seed in range(3)]
+    models = [make_model(seed) for seed in range(3)]
     for i, model in enumerate(models):
         training = model._training
         ask, take = training.policy.ask, training.collector.take

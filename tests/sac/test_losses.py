@@ -80,8 +80,8 @@ def test_an_action_whose_probability_is_zero_comes_back_only_by_cross_entropy(
     with torch.no_grad():
         learner.actor.head.linear()[-1].bias[1] = -400.0
         learner.critic.head.biases[-1][..., 1] = 100.0
-    found, _ = learner.losses_of(three_steps(sizes, torch.tensor([[[1.0, 0.0]] * 3])))
-    (slope,) = torch.autograd.grad(found["actor_loss"], learner.actor.head.linear()[-1].bias)
+    actual, _ = learner.losses_of(three_steps(sizes, torch.tensor([[[1.0, 0.0]] * 3])))
+    (slope,) = torch.autograd.grad(actual["actor_loss"], learner.actor.head.linear()[-1].bias)
     assert bool(slope.any()) is comes_back
     if comes_back:
         assert slope[1] < 0, "its logit rises"
@@ -115,8 +115,8 @@ def test_objectives_are_divergences_from_the_softmax(
         return alpha * (of_value * there + of_cross * back).sum()
 
     x = torch.tensor([[logits]], dtype=torch.float64, requires_grad=True)
-    found, truth = (torch.autograd.grad(f(x), x)[0] for f in (climbed, divergences))
-    torch.testing.assert_close(found, truth)
+    actual, truth = (torch.autograd.grad(f(x), x)[0] for f in (climbed, divergences))
+    torch.testing.assert_close(actual, truth)
     least = (q[0] / alpha).requires_grad_()
     assert torch.autograd.grad(climbed(least), least)[0].abs().max() < 1e-12
 
@@ -124,14 +124,14 @@ def test_objectives_are_divergences_from_the_softmax(
 @pytest.mark.parametrize(("entropy", "sign"), [(0.2, -1), (0.9, 1)])
 def test_temperature_rises_while_the_entropy_is_below_its_goal(entropy: float, sign: int) -> None:
     log_alpha = torch.tensor(-1.0, requires_grad=True)
-    found = torch.tensor(entropy, requires_grad=True)
-    loss = losses.temperature_loss(log_alpha, found, 0.5)
+    actual = torch.tensor(entropy, requires_grad=True)
+    loss = losses.temperature_loss(log_alpha, actual, 0.5)
     loss.backward()
     assert loss.item() == pytest.approx(-(entropy - 0.5))
     assert log_alpha.grad is not None
     assert log_alpha.grad.item() == pytest.approx(entropy - 0.5)  # descent goes the other way
     assert math.copysign(1, log_alpha.grad.item()) == sign
-    assert found.grad is None
+    assert actual.grad is None
 
 
 # A row of three transitions, the last one padding; the second one terminated.
@@ -173,7 +173,7 @@ def test_discrete_losses_of_three_steps_by_hand() -> None:
             head.biases[0].copy_(torch.tensor([[[0.1, 0.2]], [[0.3, 0.4]]]))
     taken = [0, 1]
     action = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [NAN, NAN]]])
-    found, metrics = agent.losses_of(three_steps(sizes, action))
+    actual, metrics = agent.losses_of(three_steps(sizes, action))
 
     offsets = [[0.1, 0.2], [0.3, 0.4]]
 
@@ -204,12 +204,12 @@ def test_discrete_losses_of_three_steps_by_hand() -> None:
 
     # the default: the soft value and a tenth of the cross-entropy
     actor = sum(0.1 * cross_entropy(o) - soft_value("critic", o) for o in OBSERVATION[:2]) / 2
-    assert found["critic_loss"].item() == pytest.approx(critic, rel=1e-5)
-    assert found["actor_loss"].item() == pytest.approx(actor, rel=1e-5)
+    assert actual["critic_loss"].item() == pytest.approx(critic, rel=1e-5)
+    assert actual["actor_loss"].item() == pytest.approx(actor, rel=1e-5)
     assert metrics["train/target_mean"].item() == pytest.approx(sum(target) / 2, rel=1e-5)
     highest = max(q("critic", k, OBSERVATION[t], taken[t]) for k in (0, 1) for t in (0, 1))
     assert metrics["train/q_max"].item() == pytest.approx(highest, rel=1e-5)
-    assert "ent_coef_loss" not in found
+    assert "ent_coef_loss" not in actual
 
 
 def test_gaussian_losses_of_three_steps_by_hand() -> None:
@@ -231,7 +231,7 @@ def test_gaussian_losses_of_three_steps_by_hand() -> None:
     noise.set_state(agent.learning.get_state())
     ahead, now = (torch.empty(1, 3, 1).normal_(generator=noise)[0, :, 0].tolist() for _ in "12")
     action = torch.tensor([*taken, NAN])[None, :, None]
-    found, metrics = agent.losses_of(three_steps(sizes, action))
+    actual, metrics = agent.losses_of(three_steps(sizes, action))
 
     def q(name: str, o: float, a: float) -> list[float]:
         return [x * o + y * a + c for x, y, c in lines[name]]
@@ -255,8 +255,8 @@ def test_gaussian_losses_of_three_steps_by_hand() -> None:
     )
     actor = -sum(soft_value("critic", OBSERVATION[t], now[t]) for t in (0, 1)) / 2
     entropy = -sum(drawn(OBSERVATION[t], now[t])[1] for t in (0, 1)) / 2
-    assert found["critic_loss"].item() == pytest.approx(critic, rel=1e-5)
-    assert found["actor_loss"].item() == pytest.approx(actor, rel=1e-5)
+    assert actual["critic_loss"].item() == pytest.approx(critic, rel=1e-5)
+    assert actual["actor_loss"].item() == pytest.approx(actor, rel=1e-5)
     assert metrics["train/entropy"].item() == pytest.approx(entropy, rel=1e-5)
 
 
@@ -264,7 +264,7 @@ def test_gaussian_losses_of_three_steps_by_hand() -> None:
     "sizes", [Sizes(1, 2, True), Sizes(1, 1, False)], ids=["discrete", "gaussian"]
 )
 def test_entropy_stays_out_of_the_target_where_it_is_asked_to(sizes: Sizes) -> None:
-    soft, plain = (linear_agent(sizes, entropy_in_target=told) for told in (True, False))
+    soft, plain = (linear_agent(sizes, entropy_in_target=included) for included in (True, False))
     data = three_steps(sizes, torch.zeros(1, 3, sizes.action))
     with torch.no_grad():
         policy, parameters = soft.actor.distribution, soft.actor(read_history(data))[:, 1:]
@@ -273,9 +273,9 @@ def test_entropy_stays_out_of_the_target_where_it_is_asked_to(sizes: Sizes) -> N
         )
     soft.load_state_dict(plain.state_dict())  # the generators too: the same actions are drawn
     bonus = ALPHA * there.entropy[0, 0].item()
-    found = [x.losses_of(data)[1]["train/target_mean"].item() for x in (soft, plain)]
+    actual = [x.losses_of(data)[1]["train/target_mean"].item() for x in (soft, plain)]
     # of the two steps that count, the second one terminates
-    assert found[0] - found[1] == pytest.approx(GAMMA * bonus / 2, rel=1e-4)
+    assert actual[0] - actual[1] == pytest.approx(GAMMA * bonus / 2, rel=1e-4)
 
 
 def test_a_learner_cuts_the_bootstrap_where_it_is_told_to() -> None:

@@ -13,7 +13,7 @@ from kalmanac._ops.sac_losses import Counted, Shares, cross_entropy_loss
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.distributions import Categorical, SquashedGaussian
 from kalmanac._sac.networks import read_history
-from tests.sac.cases import batch, gradients, learner, observing
+from tests.sac.cases import batch, gradients, make_learner, observing
 
 SIZES = Sizes(observation=2, action=4, discrete=True, privileged=2, observed=True, action_mask=True)
 objectives = pytest.mark.parametrize("objective", ["value", "cross-entropy", "mixed"])
@@ -91,18 +91,18 @@ def test_cross_entropy_aims_at_the_softmax_among_the_allowed() -> None:
 
 
 def test_the_entropys_goal_follows_the_number_of_allowed_actions() -> None:
-    made = learner(SIZES, ent_coef="auto", target_entropy_scale=0.7)
+    learner = make_learner(SIZES, ent_coef="auto", target_entropy_scale=0.7)
     data = masked_batch()
-    found, metrics = made.losses_of(data)
+    actual, metrics = learner.losses_of(data)
     count = data.observation.action_mask[:, :-1].sum(-1).clamp(min=1)
     goal = Counted.of(data.valid).mean(0.7 * count.log())
-    expected = made.log_alpha * (metrics["train/entropy"] - goal)
-    torch.testing.assert_close(found["ent_coef_loss"], expected)
-    slope = torch.autograd.grad(found["ent_coef_loss"], made.log_alpha)[0]
+    expected = learner.log_alpha * (metrics["train/entropy"] - goal)
+    torch.testing.assert_close(actual["ent_coef_loss"], expected)
+    slope = torch.autograd.grad(actual["ent_coef_loss"], learner.log_alpha)[0]
     torch.testing.assert_close(slope, metrics["train/entropy"] - goal)
-    fixed = learner(SIZES, ent_coef="auto", target_entropy=0.25)
-    found, metrics = fixed.losses_of(data)
-    slope = torch.autograd.grad(found["ent_coef_loss"], fixed.log_alpha)[0]
+    fixed = make_learner(SIZES, ent_coef="auto", target_entropy=0.25)
+    actual, metrics = fixed.losses_of(data)
+    slope = torch.autograd.grad(actual["ent_coef_loss"], fixed.log_alpha)[0]
     torch.testing.assert_close(slope, metrics["train/entropy"] - 0.25)
 
 
@@ -111,10 +111,10 @@ def test_a_mask_that_allows_all_changes_no_bit(objective: str) -> None:
     data = masked_batch()
     settings = {"actor_objective": objective, "ent_coef": 0.2}
     free = observing(data, action_mask=torch.ones_like(data.observation.action_mask))
-    found, slopes = gradients(learner(SIZES, **settings), free)
-    plain = learner(SIZES._replace(action_mask=False), **settings)
+    actual, slopes = gradients(make_learner(SIZES, **settings), free)
+    plain = make_learner(SIZES._replace(action_mask=False), **settings)
     expected, their_slopes = gradients(plain, observing(data, action_mask=None))
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
     assert all(torch.equal(slopes[name], their_slopes[name]) for name in their_slopes)
 
 
@@ -125,22 +125,22 @@ def test_losses_and_gradients_are_finite_and_blind_to_forbidden_actions(objectiv
     mask[..., 3] = False  # forbidden everywhere, the action taken included
     mask[..., 0] |= ~mask.any(-1)
     data = data._replace(action=data.action * torch.tensor([1.0, 1, 1, 0]))
-    found = []
+    actual = []
     for logit in (0.0, 1e6, -1e6):  # whatever the networks say of it
-        made = learner(SIZES, actor_objective=objective, ent_coef=0.2)
+        learner = make_learner(SIZES, actor_objective=objective, ent_coef=0.2)
         with torch.no_grad():
-            made.actor.head.linear()[-1].bias[3] = logit
-            for critic in (made.critic, made.target):
+            learner.actor.head.linear()[-1].bias[3] = logit
+            for critic in (learner.critic, learner.target):
                 critic.head.biases[-1][..., 3] = -logit
-        losses, slopes = gradients(made, data)
+        losses, slopes = gradients(learner, data)
         assert all(x.isfinite().all() for x in (*losses.values(), *slopes.values()))
         assert slopes["actor.head.layers.1.bias"][3] == 0
         assert (slopes["actor.head.layers.1.weight"][3] == 0).all()
         assert slopes["actor.head.layers.1.bias"][:3].abs().min() > 0
-        found.append(losses)
-    for other in found[1:]:
+        actual.append(losses)
+    for other in actual[1:]:
         for name, x in other.items():
-            torch.testing.assert_close(x, found[0][name])
+            torch.testing.assert_close(x, actual[0][name])
 
 
 @objectives
@@ -150,17 +150,17 @@ def test_pads_that_allow_nothing_leave_gradients_finite(objective: str) -> None:
     assert padded.any()
     assert not data.observation.action_mask[padded].any()
     assert read_history(data).observation.action_mask[padded].all(), "no softmax over nothing"
-    losses, slopes = gradients(learner(SIZES, actor_objective=objective), data)
+    losses, slopes = gradients(make_learner(SIZES, actor_objective=objective), data)
     assert all(x.isfinite().all() for x in (*losses.values(), *slopes.values()))
 
 
 def test_the_bootstrap_takes_the_mask_of_the_next_state() -> None:
-    data, made = masked_batch(), learner(SIZES, ent_coef=0.2)
-    _, metrics = made.losses_of(data)
+    data, learner = masked_batch(), make_learner(SIZES, ent_coef=0.2)
+    _, metrics = learner.losses_of(data)
     with torch.no_grad():
         history = read_history(data)
-        logits = made.actor.head(*made.actor.network.encode(history))[:, 1:]
-        q = made.target.head(*made.target.network.encode(history))[:, :, 1:].amin(0)
+        logits = learner.actor.head(*learner.actor.network.encode(history))[:, 1:]
+        q = learner.target.head(*learner.target.network.encode(history))[:, :, 1:].amin(0)
         allowed = history.observation.action_mask[:, 1:]
         log_p = F.log_softmax(logits.masked_fill(~allowed, -math.inf), -1)
         p = log_p.exp()
@@ -170,45 +170,45 @@ def test_the_bootstrap_takes_the_mask_of_the_next_state() -> None:
 
 
 def test_updates_stay_finite_and_acting_keeps_to_the_mask() -> None:
-    made = learner(SIZES, ent_coef="auto", learning_rate=0.1, max_grad_norm=1.0)
+    learner = make_learner(SIZES, ent_coef="auto", learning_rate=0.1, max_grad_norm=1.0)
     for seed in range(20):
-        metrics = made.update(masked_batch(seed))
+        metrics = learner.update(masked_batch(seed))
         assert all(x.isfinite() for x in metrics.values())
     mask = torch.eye(4, dtype=torch.bool)[torch.arange(200) % 4]
     for explore in (True, False):
-        action, _ = made.act(
+        action, _ = learner.act(
             Observation(torch.randn(200, 2), action_mask=mask), torch.zeros(200, 4),
-            made.initial_state(200), episode_start=torch.ones(200, dtype=torch.bool),
+            learner.initial_state(200), episode_start=torch.ones(200, dtype=torch.bool),
             explore=explore,
         )  # fmt: skip
         assert torch.equal(action, torch.arange(200) % 4)
 
 
 def test_diagnostics_average_q_where_the_action_is_allowed() -> None:
-    made, data = learner(SIZES), masked_batch()
-    found = made.diagnostics(data)
+    learner, data = make_learner(SIZES), masked_batch()
+    actual = learner.diagnostics(data)
     with torch.no_grad():
-        q = made.critic.head(made.critic.network(read_history(data).but_last())).mean(0)
+        q = learner.critic.head(learner.critic.network(read_history(data).but_last())).mean(0)
     for a in range(4):
         at = data.valid & data.observation.action_mask[:, :-1, a]
-        torch.testing.assert_close(found[f"train/q_action_{a}"], q[..., a][at].mean())
-    shares = torch.stack([found[f"train/policy_action_{a}"] for a in range(4)])
+        torch.testing.assert_close(actual[f"train/q_action_{a}"], q[..., a][at].mean())
+    shares = torch.stack([actual[f"train/policy_action_{a}"] for a in range(4)])
     torch.testing.assert_close(shares.sum(), torch.tensor(1.0))
 
 
 def test_many_actions_have_no_number_each() -> None:
     many = Sizes(observation=2, action=100, discrete=True, privileged=2, observed=True)
-    assert not any("action_" in name for name in learner(many).diagnostics(batch(many)))
+    assert not any("action_" in name for name in make_learner(many).diagnostics(batch(many)))
 
 
 def test_masks_that_do_not_fit_are_refused() -> None:
-    made = learner(SIZES)
+    learner = make_learner(SIZES)
     with pytest.raises(ValueError, match=r"batch\.observation\.action_mask: got shape None, exp"):
-        made.update(batch(SIZES))
+        learner.update(batch(SIZES))
     with pytest.raises(ValueError, match=r"action_mask: got shape \(1, 3\), expected \(1, 4\)"):
-        made.act(
+        learner.act(
             Observation(torch.zeros(1, 2), action_mask=torch.ones(1, 3, dtype=torch.bool)),
-            torch.zeros(1, 4), made.initial_state(1),
+            torch.zeros(1, 4), learner.initial_state(1),
             episode_start=torch.ones(1, dtype=torch.bool), explore=False,
         )  # fmt: skip
     with pytest.raises(ValueError, match="action_mask: got one, expected none for continuous"):

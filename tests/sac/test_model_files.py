@@ -48,8 +48,8 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def refused(file, told=None):
-    with pytest.raises(BadFileError, match=told) as caught:
+def refused(file, message=None):
+    with pytest.raises(BadFileError, match=message) as caught:
         RecurrentSAC.load(file, device="cpu")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
@@ -60,8 +60,8 @@ def setting(**values):
 
 
 def box(shape):
-    told = {"type": "Box", "shape": shape, "dtype": "float32", "low": "-1.0", "high": "1.0"}
-    return lambda document: document["spaces"].update(observation=told)
+    box = {"type": "Box", "shape": shape, "dtype": "float32", "low": "-1.0", "high": "1.0"}
+    return lambda document: document["spaces"].update(observation=box)
 
 
 BIG = {
@@ -235,7 +235,7 @@ def test_expected_shapes_are_those_of_a_learner(encoder, images, average):
     drawn = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(1)), "the global generator is left alone"
-    found = Learner(settings, sizes).state_dict()
-    kept = {name: x for name, x in found.items() if not name.startswith("generator.")}
+    actual = Learner(settings, sizes).state_dict()
+    kept = {name: x for name, x in actual.items() if not name.startswith("generator.")}
     assert expected.learner == {name: tuple(x.shape) for name, x in kept.items()}
     assert list(expected.actor) == [name[6:] for name in kept if name.startswith("actor.")]

@@ -18,7 +18,7 @@ from tests.sac.cases import (
     batch,
     both_kinds,
     every_encoder,
-    learner,
+    make_learner,
     observing,
 )
 
@@ -41,50 +41,50 @@ SMALL: dict[str, Any] = {"actor_hidden": (128,), "critic_hidden": (256,)}
     ],
 )
 def test_parameter_totals(sizes: Sizes, encoder: str, settings: dict[str, Any], total: int) -> None:
-    made = Learner(AgentSettings(encoder=encoder, **settings), sizes)
-    assert count_parameters(made.actor) + count_parameters(made.critic) == total
-    assert count_parameters(made.target) == 0
+    learner = Learner(AgentSettings(encoder=encoder, **settings), sizes)
+    assert count_parameters(learner.actor) + count_parameters(learner.critic) == total
+    assert count_parameters(learner.target) == 0
 
 
 def test_memoryless_has_heads_only_and_no_previous_action() -> None:
-    made = learner(DISCRETE, "memoryless")
-    assert {name.split(".")[0] for name, _ in made.actor.named_parameters()} == {"head"}
+    learner = make_learner(DISCRETE, "memoryless")
+    assert {name.split(".")[0] for name, _ in learner.actor.named_parameters()} == {"head"}
     data = batch(DISCRETE)
     other = data._replace(previous_action=torch.randn_like(data.previous_action))
-    for name, x in made.losses_of(data)[0].items():
-        assert torch.equal(x, made.losses_of(other)[0][name])
+    for name, x in learner.losses_of(data)[0].items():
+        assert torch.equal(x, learner.losses_of(other)[0][name])
 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_previous_action_is_seen_unless_switched_off(seen: bool) -> None:
-    made = learner(DISCRETE, previous_action=seen)
+    learner = make_learner(DISCRETE, previous_action=seen)
     data = batch(DISCRETE)
     other = data._replace(previous_action=torch.randn_like(data.previous_action))
-    before, after = (made.losses_of(x)[0]["critic_loss"] for x in (data, other))
+    before, after = (learner.losses_of(x)[0]["critic_loss"] for x in (data, other))
     assert bool(before != after) is seen
 
 
 @both_kinds
 def test_only_the_critic_sees_the_privileged_state(sizes: Sizes) -> None:
-    made = learner(sizes, privileged_critic=True)
+    learner = make_learner(sizes, privileged_critic=True)
     data = batch(sizes)
     assert data.observation.privileged is not None
     other = observing(data, privileged=data.observation.privileged + 1)
-    state = made.learning.get_state()
-    before = made.losses_of(data)[1]
-    made.learning.set_state(state)
-    after = made.losses_of(other)[1]
+    state = learner.learning.get_state()
+    before = learner.losses_of(data)[1]
+    learner.learning.set_state(state)
+    after = learner.losses_of(other)[1]
     assert before["train/q_mean"] != after["train/q_mean"]
     assert before["train/target_mean"] != after["train/target_mean"]
     assert before["train/entropy"] == after["train/entropy"]
     with pytest.raises(ValueError, match="privileged: got shape None"):
-        made.update(observing(data, privileged=None))
+        learner.update(observing(data, privileged=None))
     with pytest.raises(ValueError, match="privileged_critic: got True"):
         Learner(AgentSettings(privileged_critic=True), BEST_ARM)
 
 
 def test_the_skip_carries_the_observation_to_the_heads() -> None:
-    for network in (learner(DISCRETE).actor.network, learner(DISCRETE).critic.network):
+    for network in (make_learner(DISCRETE).actor.network, make_learner(DISCRETE).critic.network):
         history = read_history(batch(DISCRETE))
         assert torch.equal(network(history)[..., -2:], history.observation.vector)
 
@@ -149,17 +149,17 @@ def test_gradients_of_heads_are_those_of_plain_layers(
     torch.testing.assert_close(y, truth)
     pull = torch.randn_like(y)
     into = [parts[0], parts[2], *head.parameters()]
-    for found, expected in zip(
+    for actual, expected in zip(
         torch.autograd.grad(y, into, pull), torch.autograd.grad(truth, into, pull), strict=True
     ):
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(actual, expected)
 
 
 def test_heads_start_orthogonal() -> None:
-    made = Learner(AgentSettings(head_gain=2.0), WALKER_RUN)
-    for weight in (made.actor.head.layers[1].weight, *made.critic.head.weights[1]):
+    learner = Learner(AgentSettings(head_gain=2.0), WALKER_RUN)
+    for weight in (learner.actor.head.layers[1].weight, *learner.critic.head.weights[1]):
         torch.testing.assert_close(weight @ weight.T, 4 * torch.eye(256), rtol=1e-4, atol=1e-4)
-    assert not any(bias.any() for bias in made.critic.head.biases)
+    assert not any(bias.any() for bias in learner.critic.head.biases)
 
 
 def test_the_transformer_window_is_the_context_unless_given() -> None:
@@ -211,6 +211,6 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 @every_encoder
 def test_every_encoder_makes_both_kinds_of_agents(encoder: str) -> None:
     for sizes in (DISCRETE, CONTINUOUS):
-        made = learner(sizes, encoder)
-        metrics = made.update(batch(sizes))
+        learner = make_learner(sizes, encoder)
+        metrics = learner.update(batch(sizes))
         assert all(x.isfinite() for x in metrics.values())

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from kalmanac._observation import Observation
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.evaluation import evaluate_policy
-from kalmanac._sac.normalization import Normaliser
+from kalmanac._sac.normalization import ObservationNormalizer
 from tests.sac.small import small, wandering
 
 values = st.floats(-1e3, 1e3, width=32)
@@ -17,49 +17,49 @@ values = st.floats(-1e3, 1e3, width=32)
 @given(arrays(np.float32, st.tuples(st.integers(2, 30), st.just(2)), elements=values),
        st.lists(st.integers(0, 30), max_size=4))  # fmt: skip
 def test_statistics_do_not_depend_on_how_the_data_came(data, cuts):
-    normaliser = Normaliser(2)
+    normalizer = ObservationNormalizer(2)
     for part in np.split(data, sorted(min(c, len(data)) for c in cuts)):
-        normaliser.update(part)
+        normalizer.update(part)
     exact = data.astype(np.float64)
-    assert normaliser.count == len(data)
-    np.testing.assert_allclose(normaliser.mean, exact.mean(0), atol=1e-9)
-    np.testing.assert_allclose(normaliser.variance, exact.var(0), atol=1e-6)
+    assert normalizer.count == len(data)
+    np.testing.assert_allclose(normalizer.mean, exact.mean(0), atol=1e-9)
+    np.testing.assert_allclose(normalizer.variance, exact.var(0), atol=1e-6)
 
 
 def test_large_offsets_keep_their_precision():
     rng = np.random.default_rng(0)
-    normaliser = Normaliser(1)
+    normalizer = ObservationNormalizer(1)
     for _ in range(200):
-        normaliser.update((1e4 + rng.standard_normal((50, 1))).astype(np.float32))
-    assert normaliser.variance[0] == pytest.approx(1, abs=0.05)
+        normalizer.update((1e4 + rng.standard_normal((50, 1))).astype(np.float32))
+    assert normalizer.variance[0] == pytest.approx(1, abs=0.05)
 
 
 def test_features_that_are_not_scaled_are_not_clipped_either():
-    normaliser = Normaliser(3, scaled=np.array([True, False, False]))
-    normaliser.update(np.array([[0, 0, 0], [4, 1, 50]], np.float32))
+    normalizer = ObservationNormalizer(3, scaled=np.array([True, False, False]))
+    normalizer.update(np.array([[0, 0, 0], [4, 1, 50]], np.float32))
     shown = torch.tensor([[1e6, 1.0, 50.0], [-1e6, 0.0, -50.0]])
-    assert normaliser(shown).tolist() == [[10, 1, 50], [-10, 0, -50]]
-    normaliser.load_state_dict(normaliser.state_dict() | {"clip": 3.0})
-    assert normaliser(shown).tolist() == [[3, 1, 50], [-3, 0, -50]]
+    assert normalizer(shown).tolist() == [[10, 1, 50], [-10, 0, -50]]
+    normalizer.load_state_dict(normalizer.state_dict() | {"clip": 3.0})
+    assert normalizer(shown).tolist() == [[3, 1, 50], [-3, 0, -50]]
 
 
-def test_normalised_values():
-    normaliser = Normaliser(2)
-    normaliser.update(np.array([[0, 5], [4, 5]], np.float32))
-    found = normaliser(torch.tensor([[4.0, 5.0], [2.0, 5.0], [1e6, 5.0], [-1e6, 5.0]]))
+def test_normalized_values():
+    normalizer = ObservationNormalizer(2)
+    normalizer.update(np.array([[0, 5], [4, 5]], np.float32))
+    actual = normalizer(torch.tensor([[4.0, 5.0], [2.0, 5.0], [1e6, 5.0], [-1e6, 5.0]]))
     wanted = torch.tensor([[1.0, 0.0], [0.0, 0.0], [10.0, 0.0], [-10.0, 0.0]])
-    torch.testing.assert_close(found, wanted)
-    assert found.dtype == torch.float32
+    torch.testing.assert_close(actual, wanted)
+    assert actual.dtype == torch.float32
 
 
 def test_untouched_before_the_first_observation():
     x = torch.tensor([[0.5, -3.0]])
-    torch.testing.assert_close(Normaliser(2)(x), x)
+    torch.testing.assert_close(ObservationNormalizer(2)(x), x)
 
 
 def test_missing_readings_stay_zero():
-    normaliser = Normaliser(1)
-    normaliser.update(np.array([[1], [3]], np.float32))
+    normalizer = ObservationNormalizer(1)
+    normalizer.update(np.array([[1], [3]], np.float32))
     flags = torch.tensor([[True, False]])
     batch = Batch(
         observation=Observation(torch.tensor([[[3.0], [0.0]]]), observed=flags),
@@ -68,26 +68,26 @@ def test_missing_readings_stay_zero():
         terminated=torch.zeros(1, 1, dtype=torch.bool),
         valid=torch.ones(1, 1, dtype=torch.bool), lengths=torch.tensor([2]),
     )  # fmt: skip
-    assert normaliser.batch(batch).observation.vector.flatten().tolist() == [1.0, 0.0]
+    assert normalizer.batch(batch).observation.vector.flatten().tolist() == [1.0, 0.0]
 
 
 def test_round_trip():
-    normaliser, other = Normaliser(3, clip=2.0), Normaliser(3)
-    normaliser.update(np.random.default_rng(0).random((9, 3)).astype(np.float32))
-    other.load_state_dict(normaliser.state_dict())
+    normalizer, other = ObservationNormalizer(3, clip=2.0), ObservationNormalizer(3)
+    normalizer.update(np.random.default_rng(0).random((9, 3)).astype(np.float32))
+    other.load_state_dict(normalizer.state_dict())
     x = torch.linspace(-5, 5, 12).reshape(4, 3)
-    assert torch.equal(other(x), normaliser(x))
+    assert torch.equal(other(x), normalizer(x))
     other.update(np.ones((2, 3), np.float32))
-    assert normaliser.count == 9, "no memory is shared"
+    assert normalizer.count == 9, "no memory is shared"
 
 
 def test_a_clip_of_zero_is_refused():
     with pytest.raises(ValueError, match="clip: got 0, expected a positive number"):
-        Normaliser(1, clip=0)
+        ObservationNormalizer(1, clip=0)
 
 
 def test_off_by_default():
-    assert small("gru", wandering(1)).normaliser is None
+    assert small("gru", wandering(1)).normalizer is None
 
 
 def test_statistics_are_those_of_the_stored_observations():
@@ -101,18 +101,18 @@ def test_statistics_are_those_of_the_stored_observations():
         )
     ]
     stored = torch.cat(rows).double().numpy()
-    assert model.normaliser.count == len(stored)
-    np.testing.assert_allclose(model.normaliser.mean, stored.mean(0), rtol=1e-9)
-    np.testing.assert_allclose(model.normaliser.variance, stored.var(0), rtol=1e-6)
+    assert model.normalizer.count == len(stored)
+    np.testing.assert_allclose(model.normalizer.mean, stored.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(model.normalizer.variance, stored.var(0), rtol=1e-6)
 
 
 def test_only_collecting_updates_it():
     model = small("memoryless", wandering(3), normalize_observations=True).learn(30)
-    before = model.normaliser.state_dict()
+    before = model.normalizer.state_dict()
     model.predict(np.full(3, 1e3, np.float32))
     evaluate_policy(model, wandering(2, offset=100.0), 4)
     model.diagnostics()
-    after = model.normaliser.state_dict()
+    after = model.normalizer.state_dict()
     assert before["count"] == after["count"]
     assert torch.equal(before["mean"], after["mean"])
 

@@ -16,8 +16,8 @@ from kalmanac._envs.wrappers import PrivilegedObservation
 from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
+from kalmanac._sac.episode_streams import EnvironmentFailedError
 from kalmanac._sac.observations import ObservationReader, info_keys
-from kalmanac._sac.streams import EnvironmentFailedError
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -75,7 +75,7 @@ def test_masks_and_flags_lie_beside_their_observations(mode):
     assert torch.equal(batch.observation.action_mask[token], ~forbidden[token])
     assert not batch.observation.action_mask[~token].any(), "pads are zero"
     readings = np.concatenate([new.observations for new in news])
-    assert (readings[:, 6] == 5).all(), "missing readings are no news for a normaliser"
+    assert (readings[:, 6] == 5).all(), "missing readings are no news for a normalizer"
 
 
 @every_mode
@@ -195,18 +195,18 @@ def test_the_oracles_reading_is_never_missing():
     assert info_keys(env) == (False, False)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_dropped_readings_of_a_task_in_the_table_are_told(told):
-    env = make_vector("track", 3, corruption=Corruption(dropout=0.5, dropout_told=told))
+@pytest.mark.parametrize("observed", [True, False])
+def test_dropped_readings_of_a_task_in_the_table_are_told(observed):
+    env = make_vector("track", 3, corruption=Corruption(dropout=0.5, dropout_told=observed))
     assert info_keys(env) == (True, False)
     replay, _, news = collected(env, 40)
     batch = drawn(replay)
     held = torch.arange(batch.observation.vector.shape[1]) < batch.lengths[:, None]
     zero = (batch.observation.vector == 0).all(-1)
     assert 0.3 < zero[held].float().mean() < 0.7
-    if told:
+    if observed:
         assert torch.equal(batch.observation.observed[held], ~zero[held])
     else:
         assert batch.observation.observed[held].all(), "zeros like any other reading"
     readings = np.concatenate([new.observations for new in news])
-    assert bool((readings == 0).any()) is not told, "a normaliser hears of what is there"
+    assert bool((readings == 0).any()) is not observed, "a normalizer hears of what is there"

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kalmanac._ops import adam as adam_step_module
-from kalmanac._sac.optimizer import Adam, Trailing, side_by_side
+from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 # fused on the cpu: Triton's interpreter
 FORMS = [("cpu", False), ("cpu", True), pytest.param(("cuda", True), marks=pytest.mark.gpu)]
@@ -25,12 +25,12 @@ def parameters(device: str) -> list[Tensor]:
     return [torch.randn(shape, generator=random).to(device).requires_grad_() for shape in SHAPES]
 
 
-def made(
+def make_adam(
     device: str, betas: tuple[float, float] = (0.9, 0.999)
 ) -> tuple[Adam, list[Tensor], Tensor]:
     """Two groups, of which the second is followed."""
     mine = parameters(device)
-    trailing = side_by_side([x.detach().clone() for x in mine[2:]])
+    trailing = flatten_parameters([x.detach().clone() for x in mine[2:]])
     adam = Adam({"a": mine[:2], "b": mine[2:]}, 0.01, Trailing(["b"], trailing, 0.1), betas)
     return adam, mine, trailing
 
@@ -40,7 +40,7 @@ def made(
 def test_it_moves_as_torch_does(
     max_norm: float | None, betas: tuple[float, float], device: str
 ) -> None:
-    adam, mine, trailing = made(device, betas)
+    adam, mine, trailing = make_adam(device, betas)
     theirs = parameters(device)
     plain = torch.optim.Adam(theirs, lr=0.01, betas=betas)
     average = [x.detach().clone() for x in theirs[2:]]
@@ -65,7 +65,7 @@ def test_it_moves_as_torch_does(
 
 def test_neighboring_groups_are_followed_together(device: str) -> None:
     mine = parameters(device)
-    trailing = side_by_side([x.detach().clone() for x in mine[:3]])
+    trailing = flatten_parameters([x.detach().clone() for x in mine[:3]])
     before = trailing.clone()
     groups = {"a": mine[:2], "b": mine[2:3], "c": mine[3:]}
     adam = Adam(groups, 0.01, Trailing(["a", "b"], trailing, 0.25))
@@ -75,13 +75,13 @@ def test_neighboring_groups_are_followed_together(device: str) -> None:
 
 
 def test_it_goes_on_where_its_state_was_taken(device: str) -> None:
-    adam, mine, _ = made(device)
+    adam, mine, _ = make_adam(device)
     gradients = [torch.ones(shape, device=device) for shape in SHAPES]
     adam.step(gradients, None, ("a",))
     kept = adam.state_dict()
     values = adam.values.clone()
     adam.step(gradients, None, ("a",))
-    again, other, _ = made(device)
+    again, other, _ = make_adam(device)
     again.values.copy_(values)
     again.load_state_dict(kept)
     again.step(gradients, None, ("a",))

@@ -52,7 +52,7 @@ def test_acting_equals_the_training_pass(encoder, mode, packed):
     assert batch.valid.sum() > 100
     with torch.no_grad():
         actor = model.learner.averaged
-        parameters = actor(read_history(model.normaliser.batch(batch)))
+        parameters = actor(read_history(model.normalizer.batch(batch)))
         trained = actor.distribution.mode(parameters[:, :-1])
     gap = (trained - batch.action).abs()[batch.valid]
     assert gap.max() < 2e-5

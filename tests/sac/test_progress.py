@@ -2,8 +2,8 @@ import io
 import re
 
 from kalmanac._sac.callbacks import Callback, RecentEpisodes
+from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.progress import Progress
-from kalmanac._sac.streams import Episode
 from tests.sac.counting import Counting
 from tests.sac.small import small, wandering
 
@@ -37,8 +37,8 @@ def test_the_return_is_that_of_recent_episodes_without_the_warm_up():
     stream = io.StringIO()
     model = small("memoryless", Steady((5,)), learning_starts=20)
     model.learn(60, Progress(60, stream, every=5))
-    found = [re.search(r"return (\S+)", line)[1] for line in stream.getvalue().splitlines()]
-    assert found == ["-500"] * 4 + ["0"] * 8
+    actual = [re.search(r"return (\S+)", line)[1] for line in stream.getvalue().splitlines()]
+    assert actual == ["-500"] * 4 + ["0"] * 8
 
 
 def test_recent_episodes_are_the_last_hundred_and_survive():

@@ -30,7 +30,7 @@ def seen(rewards, stepped, ended):
 
 def plainly(rewards, stepped, ended):
     """All discounted returns on the way, stream by stream."""
-    found = []
+    actual = []
     for stream in range(rewards.shape[1]):
         running = 0.0
         for reward, took, over in zip(
@@ -38,9 +38,9 @@ def plainly(rewards, stepped, ended):
         ):
             if took:
                 running = GAMMA * running + reward
-                found.append(running)
+                actual.append(running)
             running = 0.0 if over else running
-    return np.array(found)
+    return np.array(actual)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(1, 4))

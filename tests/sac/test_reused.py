@@ -13,8 +13,8 @@ from kalmanac._envs.observation_codecs import observation_codec
 from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
+from kalmanac._sac.episode_streams import EpisodeStreams, as_vector
 from kalmanac._sac.evaluation import evaluate_policy
-from kalmanac._sac.streams import EpisodeStreams, as_vector
 from tests.sac.reusing import SPACES, Closed, Reusing, vector
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
@@ -22,18 +22,24 @@ BOTH = pytest.mark.parametrize("mode", MODES, ids=["same step", "next step"])
 every_kind = pytest.mark.parametrize("kind", SPACES)
 
 
-def stored(env, steps=40, told=True):
+def stored(env, steps=40, with_infos=True):
     """All that a replay holds after so many vector steps, by field."""
     actions = action_codec(env.single_action_space)
     observations = observation_codec(env.single_observation_space, actions)
     sizes = Sizes(
-        observations.size, actions.size, discrete=True, privileged=2 if told else 0,
-        observed=told, images=observations.images,
-        action_mask=told or observations.has_action_mask,
+        observations.size, actions.size, discrete=True, privileged=2 if with_infos else 0,
+        observed=with_infos, images=observations.images,
+        action_mask=with_infos or observations.has_action_mask,
     )  # fmt: skip
     replay = Replay(sizes, env.num_envs)
     collector = Collector(
-        env, observations, actions, replay, privileged=told, observed=told, action_mask=told
+        env,
+        observations,
+        actions,
+        replay,
+        privileged=with_infos,
+        observed=with_infos,
+        action_mask=with_infos,
     )
     collector.reset(seed=0)
     rng = np.random.default_rng(0)
@@ -51,10 +57,10 @@ def assert_same(one, other):
 @BOTH
 @every_kind
 def test_a_vector_that_reuses_its_arrays_is_stored_as_one_that_does_not(kind, mode):
-    found, true = (stored(vector(kind, 2, mode, reuses=reuses)) for reuses in (True, False))
-    assert_same(found, true)
-    told = true["pixels" if kind == "image" else "observation"]
-    assert len(told[0].unique(dim=0)) > 2
+    actual, true = (stored(vector(kind, 2, mode, reuses=reuses)) for reuses in (True, False))
+    assert_same(actual, true)
+    rows = true["pixels" if kind == "image" else "observation"]
+    assert len(rows[0].unique(dim=0)) > 2
 
 
 @every_kind
@@ -67,10 +73,10 @@ def test_a_single_environment_that_reuses_its_arrays(kind):
 
 @BOTH
 def test_lists_in_infos_may_be_reused(mode):
-    found, true = (
+    actual, true = (
         stored(vector("numbers", 2, mode, reuses=reuses, listed=True)) for reuses in (True, False)
     )
-    assert_same(found, true)
+    assert_same(actual, true)
 
 
 def test_last_observation_is_not_the_next_first_one():
@@ -150,7 +156,7 @@ def test_evaluation_sees_what_was_shown(mode, copy):
 def test_observations_lost_where_nobody_can_copy_them_are_told(kind):
     env = Closed(vector(kind, 2, MODES[0], reuses=True))
     with pytest.warns(UserWarning, match=r"first observation in place of the last.*Checkpointable"):
-        stored(env, told=False)
+        stored(env, with_infos=False)
 
 
 @BOTH
@@ -158,7 +164,7 @@ def test_observations_lost_where_nobody_can_copy_them_are_told(kind):
 def test_nothing_is_told_of_environments_that_hand_out_new_arrays(kind, mode):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stored(Closed(vector(kind, 2, mode, reuses=False)), told=False)
+        stored(Closed(vector(kind, 2, mode, reuses=False)), with_infos=False)
 
 
 def test_nothing_is_told_where_all_observations_are_the_same():
@@ -174,4 +180,4 @@ def test_nothing_is_told_where_all_observations_are_the_same():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stored(Closed(SyncVectorEnv([Blank] * 2, autoreset_mode=MODES[0])), told=False)
+        stored(Closed(SyncVectorEnv([Blank] * 2, autoreset_mode=MODES[0])), with_infos=False)

@@ -19,12 +19,12 @@ from tests.sac.small import Listener, small, wandering
 def actions(model):
     """Of two episodes under way, deterministic ones and then drawn ones."""
     rng = np.random.default_rng(0)
-    state, found = None, []
+    state, actual = None, []
     for t in range(10):
         seen = rng.standard_normal((2, 3)).astype(np.float32)
         action, state = model.predict(seen, state, deterministic=t < 6)
-        found.append(action)
-    return np.array(found)
+        actual.append(action)
+    return np.array(actual)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ def test_tensors_survive_in_their_places(tmp_path):
     x = torch.arange(6.0).reshape(2, 3)
     document = {"a": {0: x, "t": (x.t(), x.long())}, "b": [x[0], torch.tensor(True)]}
     write_model(tmp_path / "m", document)
-    found = read_model(tmp_path / "m")
-    assert torch.equal(found["a"][0], x)
-    assert torch.equal(found["a"]["t"][0], x.t())
-    assert found["a"]["t"][1].dtype == torch.int64
-    assert torch.equal(found["b"][0], x[0])
-    assert found["b"][1].item() is True
+    actual = read_model(tmp_path / "m")
+    assert torch.equal(actual["a"][0], x)
+    assert torch.equal(actual["a"]["t"][0], x.t())
+    assert actual["a"]["t"][1].dtype == torch.int64
+    assert torch.equal(actual["b"][0], x[0])
+    assert actual["b"][1].item() is True
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_tensors_survive_in_their_places(tmp_path):
 )
 def test_spaces_survive_as_json(space):
     text = json.dumps(space_to_json(space), allow_nan=False)
-    found = space_from_json(json.loads(text))
-    assert found == space
-    assert found.dtype == space.dtype
+    actual = space_from_json(json.loads(text))
+    assert actual == space
+    assert actual.dtype == space.dtype
 
 
 def test_unknown_spaces_are_refused():
@@ -213,8 +213,8 @@ def test_a_policy_alone_acts_the_same_in_a_small_file_and_does_not_learn_on(tmp_
     )
     assert alone < whole / 3
     assert not any("critic" in name for name in load_file(tmp_path / "alone.safetensors"))
-    told = "env: got one to train in, expected None: the model's file holds its policy alone"
-    with pytest.raises(ValueError, match=told):
+    message = "env: got one to train in, expected None: the model's file holds its policy alone"
+    with pytest.raises(ValueError, match=message):
         loaded.set_env(wandering(2))
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         RecurrentSAC.load(tmp_path / "alone", wandering(2), device="cpu")

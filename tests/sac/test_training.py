@@ -52,8 +52,8 @@ def test_with_overlap_the_ratio_holds_one_vector_step_later(ratio, envs):
 def test_overlap_chooses_actions_before_the_updates_that_are_due(overlap):
     """By hand: act, learn, step with overlap; act, step, learn without it."""
     settings = {"overlap": overlap, "learning_starts": 6, "update_to_data": 0.5, "seed": 5}
-    learnt, own = (small("vssm+kf", wandering(3), **settings) for _ in range(2))
-    learnt.learn(60)
+    learned, own = (small("vssm+kf", wandering(3), **settings) for _ in range(2))
+    learned.learn(60)
     training = own._training
     for step in range(20):
         training.ask()
@@ -65,11 +65,11 @@ def test_overlap_chooses_actions_before_the_updates_that_are_due(overlap):
         for _ in range(0 if overlap and step < 19 else training.updates_due()):
             training.update()
             training.updates += 1
-    assert training.updates == learnt.num_updates == 27
-    for name, x in learnt.learner.state_dict().items():
+    assert training.updates == learned.num_updates == 27
+    for name, x in learned.learner.state_dict().items():
         assert torch.equal(x, own.learner.state_dict()[name]), name
     assert torch.equal(
-        learnt.replay.state_dict()["storage"]["action"],
+        learned.replay.state_dict()["storage"]["action"],
         own.replay.state_dict()["storage"]["action"],
     )
 
@@ -91,9 +91,9 @@ def test_actions_that_are_chosen_and_not_taken_are_no_checkpoint():
     model._training.ask()
     with pytest.raises(ValueError, match="between the choice of actions and their step"):
         model.checkpoint_state()
-    asked = model._training._asked
+    asked = model._training._pending
     model._training.ask()
-    assert model._training._asked is asked, "asking twice asks once"
+    assert model._training._pending is asked, "asking twice asks once"
 
 
 def test_ratios_that_are_no_binary_fractions_are_exact():
@@ -179,7 +179,7 @@ def test_evaluation_and_diagnostics_do_not_change_the_training():
     evaluation = EvalCallback(wandering(3), every=20, episodes=4)
     assert run() == run(evaluation, Looking())
     assert [step for step, _ in evaluation.evaluations] == [20, 40, 60]
-    assert all(len(found.returns) == 4 for _, found in evaluation.evaluations)
+    assert all(len(actual.returns) == 4 for _, actual in evaluation.evaluations)
 
 
 def test_evaluations_of_episodes_that_do_not_end_are_cut_with_a_warning():
@@ -189,8 +189,8 @@ def test_evaluations_of_episodes_that_do_not_end_are_cut_with_a_warning():
     )
     with pytest.warns(UserWarning, match="2 of 2 evaluation episodes were cut after 1 steps"):
         small("memoryless", wandering(2)).learn(20, evaluation)
-    ((_, found),) = evaluation.evaluations
-    assert (found.cut, found.lengths.tolist()) == (2, [1, 1])
+    ((_, actual),) = evaluation.evaluations
+    assert (actual.cut, actual.lengths.tolist()) == (2, [1, 1])
     assert seen == [(0, 0, 2)]
     with pytest.raises(ValueError, match="max_steps: got 0, expected at least 1"):
         EvalCallback(wandering(2), max_steps=0)
@@ -400,8 +400,8 @@ def test_environments_and_settings_say_whether_truncation_ends_the_task(stated, 
 def test_an_environment_that_says_nonsense_of_truncation_is_refused():
     env = counting_vector((3,), mode=AutoresetMode.SAME_STEP)
     env.metadata = dict(env.metadata) | {"bootstrap_truncated": "no"}
-    told = "bootstrap_truncated.*: got 'no', expected True or False"
-    with pytest.raises(TypeError, match=told):
+    message = "bootstrap_truncated.*: got 'no', expected True or False"
+    with pytest.raises(TypeError, match=message):
         small("memoryless", env)
 
 

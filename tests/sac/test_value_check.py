@@ -9,7 +9,7 @@ import torch
 
 from kalmanac._sac import diagnostics
 from kalmanac._sac.diagnostics import EPISODES, EVERY, RunawayValuesWarning, ValueCheck
-from kalmanac._sac.streams import Episode
+from kalmanac._sac.episode_streams import Episode
 from tests.sac.small import small
 
 
@@ -26,8 +26,10 @@ def checked(values, *, largest=1.0, truncated=True, bootstraps=True, episodes=EP
 
 
 def test_growing_values_beyond_all_returns_are_told_of_with_their_cause():
-    told = r"q_mean is 40 in size .* exceeds 1\. .* 100% .* as truncated.*bootstrap_truncated=False"
-    with pytest.warns(RunawayValuesWarning, match=told) as seen:
+    reason = (
+        r"q_mean is 40 in size .* exceeds 1\. .* 100% .* as truncated.*bootstrap_truncated=False"
+    )
+    with pytest.warns(RunawayValuesWarning, match=reason) as seen:
         check = checked([20.0, 30.0, 40.0, 50.0, 60.0, 70.0])
     assert check.warned
     assert len(seen) == 1

@@ -28,9 +28,9 @@ from kalmanac._lab.failure import RunFailedError, explain, how_to_go_on
 from kalmanac._lab.resources import NoRoomError, check_room
 from kalmanac._lab.run_logger import Evaluating, Recorder, Told
 from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.episode_streams import EnvironmentFailedError, close_failed, closed
 from kalmanac._sac.loop import Member
 from kalmanac._sac.progress import Progress
-from kalmanac._sac.streams import EnvironmentFailedError, close_failed, closed
 
 PATIENCE = 5.0
 

@@ -168,7 +168,7 @@ class Insight:
         action_masks: Any = None, observed: Any = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The model's own answer for one environment, (1, …)."""
-        with self._overhearing(), self.model.overheard():
+        with self._overhearing(), self.model.eager_acting():
             action, after = self.model.predict(
                 observation, state, episode_start, deterministic, action_masks, observed
             )

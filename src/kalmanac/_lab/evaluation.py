@@ -12,6 +12,7 @@ from kalmanac._envs.best_arm import ASK
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import evaluation_rules
 from kalmanac._sac.bandit_evaluation import BanditEvaluation
+from kalmanac._sac.episode_streams import autoreset_mode
 from kalmanac._sac.evaluation import (
     MOST_STEPS,
     EachStep,
@@ -20,7 +21,6 @@ from kalmanac._sac.evaluation import (
     evaluate_policy,
 )
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import autoreset_mode
 
 
 class EvaluationStoppedError(RuntimeError):

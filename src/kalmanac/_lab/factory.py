@@ -19,9 +19,9 @@ from kalmanac._observation import PartSize, Sizes
 from kalmanac._ops.dispatch import packs_rows
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.episode_streams import EnvironmentFailedError
 from kalmanac._sac.evaluation import MOST_STEPS
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import EnvironmentFailedError
 
 MOST_EVALUATED_AT_ONCE = 128
 

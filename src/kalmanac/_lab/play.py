@@ -19,9 +19,9 @@ from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._lab.trust import Trust, ask_on_terminal, read_trusted
 from kalmanac._messages import expect_known
+from kalmanac._sac.episode_streams import closed
 from kalmanac._sac.evaluation import evaluate_policy
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import closed
 
 BEST_ARM_ACTIONS = ("ask", "above", "below")
 ADVERSARIAL = "adversarial"

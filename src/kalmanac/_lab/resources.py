@@ -32,10 +32,10 @@ from kalmanac._ops.dispatch import packs_rows
 from kalmanac._replay.buffer import bytes_needed
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import WARM_UP, Captured, UpdateWith, can_record
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, can_record
+from kalmanac._sac.episode_streams import closed
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import closed
 
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -190,7 +190,7 @@ def _held_by_update(learner: Learner, batch: Batch) -> int:
 
     def update() -> None:
         learner.update(batch)
-        learner.side_by_side.forget()
+        learner.streams.forget()
 
     if (peak := peak_on_gpu(update, learner.device)) is not None:
         return given + peak
@@ -313,7 +313,7 @@ def update_as_trained(
     if can_record(learner.device):
         work = UpdateWith(learner, batch)
         work.tf32 = settings.tf32
-        return Captured([work], learner.device, record=settings.graph)
+        return GraphedUpdates([work], learner.device, record=settings.graph)
     return partial(learner.update, batch)
 
 

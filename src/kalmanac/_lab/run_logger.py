@@ -18,8 +18,8 @@ from kalmanac._lab.factory import check_environment, evaluation_environment, mos
 from kalmanac._lab.resources import held_bytes
 from kalmanac._ops.device import held_on_gpus
 from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.episode_streams import EnvironmentFailedError, Episode, close_failed, closed
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.streams import EnvironmentFailedError, Episode, close_failed, closed
 
 _KEPT = (
     "best", "diverged", "_names", "_sums", "_updates", "_updates_before", "_evaluated_at",
@@ -156,7 +156,7 @@ class Recorder(Callback):
 
         Reading waits for the device.
         """
-        learnt = [model.learner.optimiser.values]
+        learnt = [model.learner.optimizer.values]
         if self._sums:  # on the host, as a checkpoint gave them, until the first update
             named = zip(self._names, self._sums, strict=True)
             learnt += [x.to(model.device) for name, x in named if name.endswith("_loss")]

@@ -17,10 +17,10 @@ from kalmanac._replay.sampling import (
     RULES,
     Batch,
     collate,
-    draw_one_a_row,
-    draw_windows,
     lay_one_a_row,
     lay_packed,
+    sample_one_a_row,
+    sample_windows,
 )
 from kalmanac._replay.storage import (
     Indices,
@@ -68,7 +68,7 @@ class Replay:
     @property
     def steps(self) -> int:
         """Transitions held."""
-        return int(self._episodes.held.sum())
+        return int(self._episodes.transitions.sum())
 
     @property
     def episodes(self) -> int:
@@ -97,7 +97,7 @@ class Replay:
         self._episodes.table()
 
     def begin(self, streams: Values, observation: Observation[Values]) -> None:
-        """First observations (k, …) of new episodes of the streams (k,)."""
+        """Begin episodes in the streams (k,) with their first observations (k, …)."""
         at = check_streams(streams, self.streams)
         require("begin", ~self._episodes.open[at], at, "no open episode there: close() it")
         token = check_observations(observation, at, self._storage.parts)
@@ -111,7 +111,7 @@ class Replay:
         self, streams: Values, action: Values, reward: Values, terminated: Values,
         truncated: Values, observation: Observation[Values],
     ) -> None:  # fmt: skip
-        """One transition in each of the streams (k,), with the observation it led to.
+        """Add one transition to each of the streams (k,), with the observation it led to.
 
         The episode ends where `terminated` or `truncated`: the observation is then its last.
         """
@@ -148,37 +148,39 @@ class Replay:
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0, true_previous_action: bool = False, packed: bool = False,
     ) -> Batch:  # fmt: skip
-        """`batch` windows of up to `context` transitions, drawn by a rule of `RULES`.
+        """Sample `batch` windows of up to `context` transitions by a rule of `RULES`.
 
         Each window is extended to the left by up to `burn_in` stored steps, which are not `valid`.
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
         """
         if rule == "episodes" and not packed:
-            self._check_draw(batch, context, burn_in, rule)
-            windows, places = draw_one_a_row(
+            self._check_sampling(batch, context, burn_in, rule)
+            windows, places = sample_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
             return collate(
                 places, windows, self._storage, true_previous_action=true_previous_action
             )
-        windows = self.draw(batch, context, generator=generator, rule=rule, burn_in=burn_in)
+        windows = self.sample_windows(
+            batch, context, generator=generator, rule=rule, burn_in=burn_in
+        )
         return self.gather(
             windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
         )
 
-    def draw(
+    def sample_windows(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0,
     ) -> Windows:  # fmt: skip
-        """Choose windows. They are good until the next `add` or `close`."""
-        self._check_draw(batch, context, burn_in, rule)
-        return draw_windows(
+        """Sample windows. They are good until the next `add` or `close`."""
+        self._check_sampling(batch, context, burn_in, rule)
+        return sample_windows(
             self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
         )
 
-    def _check_draw(self, batch: int, context: int, burn_in: int, rule: str) -> None:
+    def _check_sampling(self, batch: int, context: int, burn_in: int, rule: str) -> None:
         check_whole_number("batch", batch, 1)
         check_whole_number("context", context, 1)
         check_whole_number("burn_in", burn_in, 0)
@@ -196,7 +198,7 @@ class Replay:
         return collate(places, windows, self._storage, true_previous_action=true_previous_action)
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all steps and of the bookkeeping, on the host, as tensors and plain data."""
+        """Copy all steps and the bookkeeping to the host, as tensors and plain data."""
         used = min(self._storage.rows, int(self._episodes.head.max()))
         return {
             "sizes": self.sizes._asdict(),
@@ -210,13 +212,13 @@ class Replay:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the replay that `state` was taken from; what comes next comes bit for bit."""
         shapes = tuple(tuple(shape) for shape in state["sizes"].get("images", ()))
-        for name, came, own in (
+        for name, got, own in (
             ("sizes", state["sizes"] | {"images": shapes}, self.sizes._asdict()),
             ("streams", state["streams"], self.streams),
             ("capacity", state["capacity"], self.capacity),
         ):
-            if came != own:
-                raise ValueError(f"{name}: got {came}, expected {own}")
+            if got != own:
+                raise ValueError(f"{name}: got {got}, expected {own}")
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 
@@ -253,10 +255,10 @@ def bytes_needed(
 
 
 def _reserved_rows(sizes: Sizes, steps: int) -> int:
-    """Of a stream, for so many steps: an episode has one observation more than it has steps."""
+    """A stream's rows for so many steps: an episode has one observation more than steps."""
     return steps + FIRST_ROWS if sizes.images else 2 * steps + 1
 
 
 def _most_rows(capacity: int | None, streams: int) -> int | None:
-    """Of a stream: length-1 episodes fill two rows a transition, and an open one its first."""
+    """Bound a stream's rows: length-1 episodes fill two a transition, and an open one its first."""
     return None if capacity is None else 2 * (capacity // streams) + 1

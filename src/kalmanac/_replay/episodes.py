@@ -18,7 +18,7 @@ STREAM, FIRST, LENGTH = 0, 1, 2  # rows of the table
 
 
 class Table(NamedTuple):
-    """The drawable episodes as tensors of fixed shape."""
+    """The episodes that can be sampled, as tensors of fixed shape."""
 
     entries: Tensor  # (3, slots) int64: stream, first position, length; length 0 in free slots
     episodes: Tensor  # (1,) int64: how many; they have the first slots
@@ -31,7 +31,7 @@ class Episodes:
         self.share = share  # most transitions a stream may hold
         self.head = np.zeros(streams, np.int64)  # the position after the last row
         self.tail = np.zeros(streams, np.int64)  # the position of the oldest row
-        self.held = np.zeros(streams, np.int64)  # transitions
+        self.transitions = np.zeros(streams, np.int64)  # held
         self.open = np.zeros(streams, np.bool_)
         self.slot = np.full(streams, -1, np.int64)  # of the open episode, once it has a transition
         self.followed: list[Indices] | None = None  # slots that changed, where somebody asks for it
@@ -46,18 +46,18 @@ class Episodes:
         return int(self._count[0])
 
     def table(self) -> Table:
-        """The table on the device, up to date."""
+        """Return the table on the device, up to date."""
         if self._changed:
             slots = np.unique(np.concatenate(self._changed))
             news = [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
             at, entries, count = sent(news, self.device)
             self._entries.index_copy_(1, at, entries)
-            self._drawable.copy_(count)
+            self._episode_count.copy_(count)
             self._changed.clear()
-        return Table(self._entries, self._drawable)
+        return Table(self._entries, self._episode_count)
 
     def rows_needed(self, streams: Indices) -> int:
-        """Rows that hold what these streams have and one observation more."""
+        """Count the rows for what these streams have and one observation more."""
         return int((self.head[streams] - self.tail[streams]).max(initial=0)) + 1
 
     def index_rows(self, rows: int) -> None:
@@ -68,7 +68,7 @@ class Episodes:
             self._place(np.arange(self.count))
 
     def reserve(self, episodes: int) -> None:
-        """Room in the table for so many episodes in all."""
+        """Make room in the table for so many episodes in all."""
         missing = episodes - self._table.shape[1]
         if missing > 0:
             self._set_table(np.pad(self._table, ((0, 0), (0, missing))), self.count)
@@ -86,7 +86,7 @@ class Episodes:
         """
         if self.share is None:
             return
-        full = streams[self.held[streams] >= self.share]
+        full = streams[self.transitions[streams] >= self.share]
         if full.size == 0:
             return
         oldest = self._slot_at[full, self.tail[full] % self._rows]
@@ -94,16 +94,16 @@ class Episodes:
         slots, shortened = oldest[~alone], full[alone]
         left, lengths = full[~alone], self._table[LENGTH, slots]
         self.tail[left] += lengths + 1
-        self.held[left] -= lengths
+        self.transitions[left] -= lengths
         self.tail[shortened] += 1
-        self.held[shortened] -= 1
+        self.transitions[shortened] -= 1
         self._table[FIRST, oldest[alone]] += 1
         self._table[LENGTH, oldest[alone]] -= 1
         self._place(oldest[alone])
         self._remove(slots)
 
     def extend(self, streams: Indices) -> None:
-        """One transition and one observation more in each stream."""
+        """Count one transition and one observation more in each stream."""
         fresh = streams[self.slot[streams] < 0]
         if fresh.size:
             count, slots = self.count, np.arange(self.count, self.count + fresh.size)
@@ -115,19 +115,19 @@ class Episodes:
             self._table[FIRST, slots] = self.head[fresh] - 1
             self._place(slots)
         self.head[streams] += 1
-        self.held[streams] += 1
+        self.transitions[streams] += 1
         self._table[LENGTH, self.slot[streams]] += 1
         self._note(self.slot[streams])
 
     def close(self, streams: Indices) -> None:
-        """Open episodes end. One without a transition is forgotten."""
+        """End open episodes. One without a transition is forgotten."""
         self.head[streams[self.open[streams] & (self.slot[streams] < 0)]] -= 1
         self.open[streams] = False
         self.slot[streams] = -1
 
     def state(self, *, with_table: bool = True) -> dict[str, Tensor]:
-        """Copies of the bookkeeping."""
-        arrays = {"head": self.head, "tail": self.tail, "held": self.held, "open": self.open}
+        """Copy the bookkeeping."""
+        arrays = {"head": self.head, "tail": self.tail, "held": self.transitions, "open": self.open}
         arrays |= {"slot": self.slot}
         if with_table:
             arrays["table"] = self._table[:, : self.count]
@@ -136,7 +136,7 @@ class Episodes:
     def load(self, rows: int, state: dict[str, Tensor]) -> None:
         """Take over what `state` handed out."""
         arrays = {name: tensor.cpu().numpy().copy() for name, tensor in state.items()}
-        self.head, self.tail, self.held = arrays["head"], arrays["tail"], arrays["held"]
+        self.head, self.tail, self.transitions = arrays["head"], arrays["tail"], arrays["held"]
         self.open, self.slot = arrays["open"], arrays["slot"]
         self._set_table(np.pad(arrays["table"], ((0, 0), (0, 64))), arrays["table"].shape[1])
         self.index_rows(rows)
@@ -174,5 +174,5 @@ class Episodes:
     def _set_table(self, table: Indices, count: int) -> None:
         self._table, self._count = table, np.array([count])
         self._entries = torch.from_numpy(table).to(self.device, copy=self._copied)
-        self._drawable = torch.from_numpy(self._count).to(self.device, copy=self._copied)
+        self._episode_count = torch.from_numpy(self._count).to(self.device, copy=self._copied)
         self._changed: list[Indices] = []

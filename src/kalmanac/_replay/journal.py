@@ -23,23 +23,23 @@ _KINDS = dict.fromkeys(("head", "tail", "held", "slot"), torch.int64) | {"open":
 
 
 class Changes:
-    """Follows one replay. Its first piece holds all that is there."""
+    """Follows one replay. The first piece holds all that is there."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
-        self._seen = np.zeros(replay.streams, np.int64)  # heads at the last look
+        self._heads = np.zeros(replay.streams, np.int64)  # heads at the last look
         replay._episodes.followed = [np.arange(replay.episodes)]
 
     def skip(self) -> None:
-        """Look, and forget: what is there now is known already."""
-        self._seen = self.replay._episodes.head.copy()
+        """Begin anew from here: what is there now is known already."""
+        self._heads = self.replay._episodes.head.copy()
         self.replay._episodes.followed = []
 
     def take(self) -> Piece:
-        """The piece since the last look."""
+        """Return the piece since the last one."""
         episodes = self.replay._episodes
         # The last row seen had no action yet, or its episode was forgotten and another began there.
-        start = np.maximum(np.maximum(self._seen - 1, 0), episodes.tail)
+        start = np.maximum(np.maximum(self._heads - 1, 0), episodes.tail)
         stop = np.maximum(episodes.head, start)
         assert episodes.followed is not None
         slots = np.unique(np.concatenate([np.zeros(0, np.int64), *episodes.followed]))
@@ -49,7 +49,7 @@ class Changes:
 
 
 def pieces(replay: Replay, size: int) -> Iterator[Piece]:
-    """All that a replay holds, in at least one piece of about `size` bytes each.
+    """Yield all that a replay holds, in at least one piece of about `size` bytes each.
 
     Whoever follows the replay does not notice.
     """
@@ -82,23 +82,23 @@ def rebuild(replay: Replay, state: Books, pieces: Iterable[Piece]) -> None:
     count, reached = int(state["episodes"]), tail.copy()
     table = np.zeros((3, count), np.int64)
     episodes, storage = replay._episodes, replay._storage
-    held = {name: book for name, book in state.items() if name != "episodes"}
-    episodes.load(storage.rows, held | {"table": torch.from_numpy(table[:, :0])})
+    counters = {name: book for name, book in state.items() if name != "episodes"}
+    episodes.load(storage.rows, counters | {"table": torch.from_numpy(table[:, :0])})
     replay._make_rows(np.arange(replay.streams))
     for piece in pieces:
         expect_piece(piece, replay, head, reached)
         reached = np.maximum(reached, piece["stop"])
         streams, positions = _places(piece["start"], piece["stop"])
-        kept = np.flatnonzero((positions >= tail[streams]) & (positions < head[streams]))
-        at = storage.index(streams[kept], positions[kept])
-        which = torch.from_numpy(kept)
+        wanted = np.flatnonzero((positions >= tail[streams]) & (positions < head[streams]))
+        at = storage.index(streams[wanted], positions[wanted])
+        which = torch.from_numpy(wanted)
         for name, rows in piece["rows"].items():
             storage.write(at, **{name: rows.index_select(0, which).to(replay.device)})
         known = piece["slots"] < count
         table[:, piece["slots"][known]] = piece["entries"][:, known]
     if not ((reached >= head).all() and agree(state, table)):
         raise ValueError("replay: got pieces that hold other steps than its books, expected theirs")
-    episodes.load(storage.rows, held | {"table": torch.from_numpy(table)})
+    episodes.load(storage.rows, counters | {"table": torch.from_numpy(table)})
 
 
 def _places(start: NDArray[np.int64], stop: NDArray[np.int64]) -> tuple[Indices, Indices]:
@@ -127,9 +127,9 @@ def expect_books(state: Books, streams: int, capacity: int | None) -> None:
         book, shape = state[name], (() if name == "episodes" else (streams,))
         if not isinstance(book, Tensor) or (tuple(book.shape), book.dtype) != (shape, dtype):
             raise ValueError(f"replay: got other books of {name}, expected {dtype} of {shape}")
-    head, tail, held = (state[name].numpy() for name in ("head", "tail", "held"))
-    sound = (tail >= 0) & (tail <= head) & (held >= 0) & (held <= head - tail)
-    if not (sound.all() and 0 <= int(state["episodes"]) <= held.sum(dtype=np.float64)):
+    head, tail, transitions = (state[name].numpy() for name in ("head", "tail", "held"))
+    sound = (tail >= 0) & (tail <= head) & (transitions >= 0) & (transitions <= head - tail)
+    if not (sound.all() and 0 <= int(state["episodes"]) <= transitions.sum(dtype=np.float64)):
         raise ValueError("replay: got books that contradict each other, expected those of a replay")
 
 
@@ -141,12 +141,12 @@ def least_bytes(replay: Replay, state: Books) -> float:
 
 def expect_room(replay: Replay, state: Books) -> None:
     """ValueError where the books hold more than the replay's capacity lets it hold."""
-    head, tail, held = (state[name].numpy() for name in ("head", "tail", "held"))
+    head, tail, transitions = (state[name].numpy() for name in ("head", "tail", "held"))
     share, most = replay._episodes.share, replay._most_rows
     if share is None or most is None:  # then nothing ever leaves
         fits = not tail.any()
     else:
-        fits = bool((held <= share).all() and (head - tail <= most).all())
+        fits = bool((transitions <= share).all() and (head - tail <= most).all())
     if not fits:
         raise ValueError(f"replay: got other books than a capacity of {replay.capacity} leaves")
 
@@ -175,12 +175,14 @@ def agree(state: Books, table: Indices) -> bool:
 
     An open episode is its stream's last. Until it has a transition, it is one row and no entry.
     """
-    head, tail, held, slot = (state[name].numpy() for name in ("head", "tail", "held", "slot"))
+    head, tail, transitions, slot = (
+        state[name].numpy() for name in ("head", "tail", "held", "slot")
+    )
     opened: NDArray[np.bool_] = state["open"].numpy()
     stream, first, length = table[STREAM], table[FIRST], table[LENGTH]
     if not ((stream >= 0) & (stream < head.size)).all():
         return False
-    if not ((length > 0) & (length <= held[stream])).all():
+    if not ((length > 0) & (length <= transitions[stream])).all():
         return False
     order = np.lexsort((first, stream))
     ends = (length[order] + 1).cumsum()
@@ -194,7 +196,7 @@ def agree(state: Books, table: Indices) -> bool:
     unfinished = opened & (slot == -1)
     if not np.array_equal(head, tail + rows + unfinished):
         return False
-    if not np.array_equal(held, rows - episodes):
+    if not np.array_equal(transitions, rows - episodes):
         return False
     at = np.flatnonzero(slot != -1)
     slots = slot[at]

@@ -29,7 +29,7 @@ _LINE = b"kalmanac-replay-file\n"
 _LENGTH = struct.Struct("<Q")
 
 
-class KeptReplay(NamedTuple):
+class StoredReplay(NamedTuple):
     """What a replay's file says of it before the pieces come."""
 
     file: Path
@@ -57,26 +57,26 @@ def write_replay(file: Path, replay: Replay, about: dict[str, Any]) -> None:
     write_whole(file, _content(replay, about))
 
 
-def read_replay(file: Path) -> KeptReplay:
+def read_replay(file: Path) -> StoredReplay:
     """A replay's file, as far as it can be told before its pieces; BadFileError if it is none."""
     first = next(_records(file), None)
     try:
         if first is None:
             raise ValueError("nothing but an end")
-        kept = KeptReplay(
+        stored = StoredReplay(
             file, dict(first["about"]), first["streams"], first["capacity"], dict(first["books"])
         )
-        expect_books(kept.books, kept.streams, kept.capacity)
+        expect_books(stored.books, stored.streams, stored.capacity)
     except MALFORMED as error:
         raise malformed(str(file), error) from None
-    return kept
+    return stored
 
 
 def _content(replay: Replay, about: dict[str, Any]) -> Iterator[bytes]:
     yield _LINE
     digest = ""
-    for told in _documents(replay, about):
-        record = encode({"previous": digest} | told, REPLAY)
+    for document in _documents(replay, about):
+        record = encode({"previous": digest} | document, REPLAY)
         digest = digest_of(record)
         yield _LENGTH.pack(len(record))
         yield record
@@ -102,11 +102,11 @@ def _records(file: Path) -> Iterator[dict[str, Any]]:
             if left < 0:
                 break
             record = opened.read(length)
-            found = decode(record, REPLAY, str(file))
-            if found.get("previous") != digest:
+            document = decode(record, REPLAY, str(file))
+            if document.get("previous") != digest:
                 break
             digest = digest_of(record)
-            if "last" in found and left == 0:
+            if "last" in document and left == 0:
                 return
-            yield found
+            yield document
     raise BadFileError(f"path: got {file}, which is damaged: its records are cut or not its own")

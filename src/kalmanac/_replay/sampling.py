@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     reset: Tensor | None = None  # (B, T+1) bool
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        """`function` of every tensor."""
+        """Apply `function` to every tensor."""
         others = [None if x is None else function(x) for x in self[1:]]
         return Batch(self.observation.map(function), *others)  # type: ignore[arg-type]
 
@@ -65,10 +65,10 @@ class Cut(NamedTuple):
     stop: Tensor
 
 
-def draw_windows(
+def sample_windows(
     table: Table, batch: int, context: int, *, rule: str, burn_in: int, generator: torch.Generator
 ) -> Windows:
-    """Draw B windows of up to T = context transitions with replacement.
+    """Sample B windows of up to T = context transitions with replacement.
 
     Each is extended to the left by up to `burn_in` stored steps.
     """
@@ -94,7 +94,7 @@ def _transitions(table: Table, batch: int, context: int, generator: torch.Genera
 def _one_of(
     starts: Tensor, table: Table, batch: int, context: int, generator: torch.Generator
 ) -> Cut:
-    """Uniform over the first `starts` (slots,) steps of every episode."""
+    """Sample uniformly over the first `starts` (slots,) steps of every episode."""
     ends = starts.cumsum(0)
     (where,) = uniform(table, batch, 1, generator)
     pick = (where * ends[-1]).long()
@@ -131,16 +131,16 @@ class Layout(NamedTuple):
 
 
 def lay_one_a_row(windows: Windows, storage: Storage, width: int) -> Layout:
-    """A window a row, `width` tokens wide. Fixed shapes, no host read."""
+    """Lay a window a row, `width` tokens wide, with fixed shapes and no host read."""
     rows, nothing = storage.rows, storage.nothing
     return _layout(one_a_row(windows, rows=rows, nothing=nothing, width=width))
 
 
-def draw_one_a_row(
+def sample_one_a_row(
     table: Table, storage: Storage, batch: int, context: int, *, burn_in: int,
     generator: torch.Generator,
 ) -> tuple[Windows, Layout]:  # fmt: skip
-    """Windows by the rule `episodes`, laid out as by `lay_one_a_row`."""
+    """Sample windows by the rule `episodes` and lay them as `lay_one_a_row` does."""
     windows, places = place_windows(
         uniform(table, batch, 2, generator), *table, rows=storage.rows, nothing=storage.nothing,
         context=context, burn_in=burn_in, width=context + burn_in + 1,
@@ -153,7 +153,7 @@ def _layout(places: Places) -> Layout:
 
 
 def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
-    """Windows packed into as few rows as first-fit-decreasing finds, unused columns trimmed.
+    """Pack windows into as few rows as first-fit-decreasing finds, and trim unused columns.
 
     Shapes depend on what was drawn, so the windows are read on the host.
     """
@@ -215,15 +215,15 @@ def first_fit_decreasing(sizes: Indices, width: int) -> tuple[Indices, Indices, 
 def collate(
     layout: Layout, windows: Windows, storage: Storage, *, true_previous_action: bool
 ) -> Batch:
-    """The batch of a layout. Padded places read the zero row, so all pads are zero."""
+    """Read the batch of a layout. Padded places read the zero row, so all pads are zero."""
     codes = storage.codes if storage.sizes.discrete else None
     steps = read_windows(
         storage.fields, layout.token, layout.step, codes, several_a_row=layout.reset is not None
     )
     previous = steps.previous_action
     if true_previous_action:
-        led_here = storage.read_actions(_row_before(windows, storage))
-        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, led_here)
+        last_actions = storage.read_actions(_row_before(windows, storage))
+        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, last_actions)
     observation = storage.read_observation(layout.token, steps.observation)
     return Batch(observation, *steps[1:], layout.valid, layout.lengths, layout.reset)
 

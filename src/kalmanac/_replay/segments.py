@@ -32,7 +32,7 @@ class Chain(NamedTuple):
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> "Chain":
-        """As a file has it; ValueError or TypeError for what is no place in a folder."""
+        """Read it from a document; ValueError or TypeError for what is no place in a folder."""
         chain = cls(**document)
         for number in chain[:3]:
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
@@ -51,7 +51,7 @@ class Segments:
         self._ends: dict[int, NDArray[np.int64]] = {}  # segment → heads of the streams at its end
 
     def append(self, piece: Piece, tail: NDArray[np.int64]) -> Chain:
-        """One record more. `tail` (streams,): rows before it have left the replay."""
+        """Append one record. `tail` (streams,): rows before it have left the replay."""
         chain = self.chain
         if chain.length >= self.full:
             chain = chain._replace(last=chain.last + 1, length=0)
@@ -67,7 +67,7 @@ class Segments:
         return self.chain
 
     def read(self) -> Iterator[Piece]:
-        """All pieces up to the chain's end; BadFileError where the chain is broken."""
+        """Yield all pieces up to the chain's end; BadFileError where the chain is broken."""
         chain, digest = self.chain, ""
         for number in range(chain.first, chain.last + 1):
             file = self.file(number)
@@ -77,12 +77,12 @@ class Segments:
             if len(content) < (chain.length if number == chain.last else 1):
                 raise _broken(file)
             for record in _records(content, file):
-                found = decode(record, RECORD, str(file))
+                document = decode(record, RECORD, str(file))
                 begins = not digest and chain.first > 0  # what was before it is gone
-                if not begins and found.get("previous") != digest:
+                if not begins and document.get("previous") != digest:
                     raise _broken(file)
                 digest = digest_of(record)
-                piece = found.get("piece")
+                piece = document.get("piece")
                 if not isinstance(piece, dict) or "stop" not in piece:
                     raise _broken(file)
                 self._ends[number] = piece["stop"]

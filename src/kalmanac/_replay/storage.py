@@ -52,23 +52,23 @@ class Storage:
             self.fields[name].index_copy_(0, at, value)
 
     def read(self, name: str, at: Tensor) -> Tensor:
-        """A field at rows `at` of any shape, in that shape."""
+        """Read a field at rows `at` of any shape, in that shape."""
         return read_rows(self.fields[name], at)
 
     def read_observation(self, at: Tensor, vector: Tensor | None = None) -> Observation[Tensor]:
-        """The observations at rows `at` of any shape; `vector` is not read where it is given."""
+        """Read the observations at rows `at` of any shape, without the `vector` that is given."""
         stored = self.parts.to_stored()
-        given = {} if vector is None else {"observation": vector}
-        read = {name: self.read(name, at) for name in stored if name not in given}
-        return Observation.from_stored(read | given)
+        known = {} if vector is None else {"observation": vector}
+        read = {name: self.read(name, at) for name in stored if name not in known}
+        return Observation.from_stored(read | known)
 
     def read_actions(self, at: Tensor) -> Tensor:
-        """Actions as vectors (…, A)."""
-        found = self.read("action", at)
-        return read_rows(self.codes, found) if self.sizes.discrete else found
+        """Read actions as vectors (…, A)."""
+        actions = self.read("action", at)
+        return read_rows(self.codes, actions) if self.sizes.discrete else actions
 
     def grow(self, rows: int, heads: Indices) -> None:
-        """More rows for each stream. `heads` (streams,): the position after each stream's last."""
+        """Add rows to each stream. `heads` (streams,): the position after each stream's last."""
         positions = heads[:, None] - self.rows + np.arange(self.rows)
         streams = np.arange(self.streams)[:, None]
         source = self.index(streams, positions).reshape(-1)
@@ -80,7 +80,7 @@ class Storage:
         self.fields = grown
 
     def state(self, used: int) -> dict[str, Tensor]:
-        """Copies of the first `used` rows of every stream, (streams, used, …), on the host."""
+        """Copy the first `used` rows of every stream, (streams, used, …), on the host."""
         return {
             name: field[:-1].unflatten(0, (self.streams, self.rows))[:, :used].cpu().clone()
             for name, field in self.fields.items()
@@ -112,7 +112,7 @@ class Storage:
 
 
 def row_bytes(sizes: Sizes) -> float:
-    """Of one row, with all its fields."""
+    """Count the bytes of one row, with all its fields."""
     shapes = Storage(sizes, 1, 1, torch.device("meta"))
     return sum(field.nbytes for field in shapes.fields.values()) / 2  # one row, and that of zeros
 
@@ -210,16 +210,16 @@ def check_observations(
 ) -> dict[str, Tensor]:
     """The parts of an `Observation`, by their names in files; a missing reading becomes zeros."""
     if not isinstance(observation, Observation):
-        came = type(observation).__name__
-        raise TypeError(f"observation: got {came}, expected an Observation of arrays")
+        got = type(observation).__name__
+        raise TypeError(f"observation: got {got}, expected an Observation of arrays")
     parts: dict[str, Tensor] = {}
     for name, values, size in zip(Observation._fields, observation, sizes, strict=True):
         if values is None and size is None:
             continue
         label = "observation" if name == "vector" else name
         if values is None or size is None:
-            came, wanted = ("None", "values") if values is None else ("values", "None")
-            raise ValueError(f"{label}: got {came}, expected {wanted}, as the sizes say")
+            got, wanted = ("None", "values") if values is None else ("values", "None")
+            raise ValueError(f"{label}: got {got}, expected {wanted}, as the sizes say")
         shape = (streams.size, *size.shape)
         if size.dtype == "float32":
             x = _floats(label, values, shape)

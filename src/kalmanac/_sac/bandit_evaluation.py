@@ -17,7 +17,7 @@ from torch import Tensor
 from kalmanac._envs.best_arm import ASK, Bandits, Rules, ask, begin, between, outcome, posterior_of
 from kalmanac._observation import Observation
 from kalmanac._ops.transfer import sent
-from kalmanac._sac.cuda_graph import Replayed, can_record
+from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import EachStep, Evaluation
 from kalmanac._sac.policy import Policy, PolicyState
 
@@ -65,13 +65,13 @@ class BanditRules:
         self, bandits: Bandits, tally: Tally, action: Tensor, noise: Tensor
     ) -> tuple[Bandits, Tally]:
         """Ask or decide, (n,) int64; noise (n,) is for the samples."""
-        found, counts = outcome(torch, action, bandits, **self._pays), ~tally.over
+        result, counts = outcome(torch, action, bandits, **self._pays), ~tally.over
         return ask(torch, bandits, action == ASK, noise), Tally(
-            reward=torch.where(counts, tally.reward + found.reward, tally.reward),
+            reward=torch.where(counts, tally.reward + result.reward, tally.reward),
             length=tally.length + counts,
             last_action=torch.where(counts, action, tally.last_action),
-            won=tally.won | (counts & found.won),
-            over=tally.over | found.ended,
+            won=tally.won | (counts & result.won),
+            over=tally.over | result.ended,
         )
 
 
@@ -109,7 +109,7 @@ class BanditEvaluation:
         self._kind = type(policy.start(1).encoder)
         self._some_steps: Callable[[list[Tensor]], list[Tensor]] = self._play
         if can_record(policy.device) and policy.graph:
-            self._some_steps = Replayed(self._play, [], policy.device)
+            self._some_steps = GraphedCall(self._play, [], policy.device)
 
     def __call__(
         self, draws: Sequence[np.random.Generator], each_step: EachStep | None = None
@@ -120,8 +120,8 @@ class BanditEvaluation:
         called before every `STEPS` steps; what it raises ends the evaluation.
         """
         device, many = self.policy.device, self.episodes
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.settle(device)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.settle(device)
 
         def normal(steps: int) -> NDArray[np.float64]:
             return np.concatenate([rng.standard_normal((steps, many)) for rng in draws], axis=1)
@@ -129,30 +129,30 @@ class BanditEvaluation:
         uniform = np.concatenate([rng.random((2, many)) for rng in draws], axis=1)
         first = sent([torch.from_numpy(uniform), torch.from_numpy(normal(1)[0])], device)
         (bandits, tally), memory = self.bandits.begin(*first), self.policy.start(self.bandits.n)
-        held = [*bandits, *tally, memory.previous_action, *memory.encoder]
+        tensors = [*bandits, *tally, memory.previous_action, *memory.encoder]
         steps, over = 0, 0
         while over < self.bandits.n:
             if each_step is not None:
                 each_step(steps, over, self.bandits.n)
             (noise,) = sent([torch.from_numpy(normal(STEPS))], device)
-            held = self._some_steps([noise, *held])
-            tally = Tally(*held[_CUT:_END])
+            tensors = self._some_steps([noise, *tensors])
+            tally = Tally(*tensors[_CUT:_END])
             over, steps = int(tally.over.sum().item()), steps + STEPS
-        return self._found(tally)
+        return self._evaluations(tally)
 
     @torch.no_grad()
-    def _play(self, given: list[Tensor]) -> list[Tensor]:
-        """As many steps as there are rows of noise (steps, n), the first of `given`."""
-        noise, *held = given
-        bandits, tally = Bandits(*held[:_CUT]), Tally(*held[_CUT:_END])
-        memory = PolicyState(self._kind(*held[_END + 1 :]), held[_END])
+    def _play(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Play as many steps as there are rows of noise (steps, n), the first of `inputs`."""
+        noise, *tensors = inputs
+        bandits, tally = Bandits(*tensors[:_CUT]), Tally(*tensors[_CUT:_END])
+        memory = PolicyState(self._kind(*tensors[_END + 1 :]), tensors[_END])
         for now in noise:
-            seen = Observation(observation(bandits, privileged=self.privileged))
-            action, memory = self.policy.choose(seen, memory, episode_start=tally.length == 0)
+            current = Observation(observation(bandits, privileged=self.privileged))
+            action, memory = self.policy.choose(current, memory, episode_start=tally.length == 0)
             bandits, tally = self.bandits.step(bandits, tally, action, now)
         return [*bandits, *tally, memory.previous_action, *memory.encoder]
 
-    def _found(self, tally: Tally) -> list[PlayedBandits]:
+    def _evaluations(self, tally: Tally) -> list[PlayedBandits]:
         def of_each(x: Tensor) -> list[NDArray[np.generic]]:
             return list(x.cpu().numpy().reshape(-1, self.episodes))
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from kalmanac._sac.episode_streams import Environment, Episode, as_vector, share_an_environment
 from kalmanac._sac.evaluation import MOST_STEPS, EachStep, Evaluation, evaluate_policy
-from kalmanac._sac.streams import Environment, Episode, as_vector, share_an_environment
 
 if TYPE_CHECKING:
     from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -20,14 +20,14 @@ MOST = 100  # as SB3 counts them
 
 
 class RecentEpisodes:
-    """The last 100. Those of the random warm-up leave when the first one after it ends."""
+    """The last 100 episodes. Those of the random warm-up leave when the first one after it ends."""
 
     def __init__(self) -> None:
         self._episodes: deque[Episode] = deque(maxlen=MOST)
         self._learning = False
 
     def add(self, model: "RecurrentSAC", episode: Episode) -> None:
-        """One that has just ended."""
+        """Add an episode that has just ended."""
         if model.num_updates > 0 and not self._learning:
             self._episodes.clear()
             self._learning = True
@@ -194,21 +194,21 @@ class EvalCallback(Callback):
         # by number: agents whose steps differ meet the same episodes
         number = step // self.every
         words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, number])
-        found = evaluate_policy(
+        evaluation = evaluate_policy(
             model, self.env, self.episodes, deterministic=self.deterministic,
             seed=int(words.generate_state(1)[0]) % 2**31, max_steps=self.max_steps,
             each_step=self.each_step,
         )  # fmt: skip
-        if found.cut:
+        if evaluation.cut:
             warnings.warn(
-                f"{found.cut} of {len(found.returns)} evaluation episodes were cut after "
+                f"{evaluation.cut} of {len(evaluation.returns)} evaluation episodes were cut after "
                 f"{self.max_steps:,} steps",
                 stacklevel=2,
             )
-        self.evaluations.append((step, found))
+        self.evaluations.append((step, evaluation))
         if self.report is not None:
-            self.report(step, found)
-        if found.mean_reward > self.best:
-            self.best = found.mean_reward
+            self.report(step, evaluation)
+        if evaluation.mean_reward > self.best:
+            self.best = evaluation.mean_reward
             if self.best_path is not None:
                 model.save(self.best_path)

@@ -1,6 +1,6 @@
 """Environments × policy → transitions in the replay.
 
-The collector knows neither networks nor normalisation: a policy is a function from observations to
+The collector knows neither networks nor normalization: a policy is a function from observations to
 agent actions, and whoever owns the policy carries its state.
 """
 
@@ -15,8 +15,8 @@ from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
+from kalmanac._sac.episode_streams import Episode, EpisodeStreams, environment_output_checked
 from kalmanac._sac.observations import Arrays, ObservationReader
-from kalmanac._sac.streams import Episode, EpisodeStreams, environment_judged
 
 Float32 = NDArray[np.float32]
 
@@ -54,7 +54,7 @@ class Collector:
         """Begin an episode in every environment."""
         batch, infos = self.streams.reset(seed)
         self.episode_start = np.ones(self.streams.num_envs, dtype=np.bool_)
-        with environment_judged():
+        with environment_output_checked():
             self.observation = self.reader.read(batch, infos)
             if self.replay is not None:
                 self.replay.begin(np.arange(self.streams.num_envs), self.observation)
@@ -72,36 +72,38 @@ class Collector:
     def take(self, action: NDArray[Any]) -> Collected:
         """Take these agent actions, (n,) or (n, A), in the n environments."""
         arrival = self.streams.step(self.actions.decode(action))
-        with environment_judged():
+        with environment_output_checked():
             rows = arrival.ended_rows
-            over = arrival.terminated if not len(rows) else None  # else `now` has new episodes
-            now = after = self.reader.read(arrival.observation, arrival.infos, over=over)
+            over = arrival.terminated if not len(rows) else None  # else `current` has new episodes
+            current = next_observation = self.reader.read(
+                arrival.observation, arrival.infos, over=over
+            )
             if len(rows):
                 last = self.reader.read(
                     arrival.ended_observations, arrival.ended_infos, rows, arrival.terminated[rows]
                 )
-                after = now.replace_rows(rows, last)
+                next_observation = current.replace_rows(rows, last)
             stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
-            first = now.map(lambda x: x[begun]) if len(begun) else None
+            first = current.map(lambda x: x[begun]) if len(begun) else None
             final = arrival.terminated
             if not self.bootstrap_truncated:
                 final = final | arrival.truncated
             reward, truncated = arrival.reward, arrival.truncated
             if len(stepped) < len(action):
-                after = after.map(lambda x: x[stepped])
+                next_observation = next_observation.map(lambda x: x[stepped])
                 action, reward = action[stepped], reward[stepped]
                 final, truncated = final[stepped], truncated[stepped]
             if self.replay is not None:
                 if len(stepped):
-                    self.replay.add(stepped, action, reward, final, truncated, after)
+                    self.replay.add(stepped, action, reward, final, truncated, next_observation)
                 if first is not None:
                     self.replay.begin(begun, first)
-        self.observation, self.episode_start = now, arrival.begun
-        new = _readings(after)
+        self.observation, self.episode_start = current, arrival.begun
+        readings = _readings(next_observation)
         if first is not None:
-            new = np.concatenate([new, _readings(first)])
+            readings = np.concatenate([readings, _readings(first)])
         return Collected(
-            len(stepped), arrival.episodes, new, arrival.reward, arrival.stepped,
+            len(stepped), arrival.episodes, readings, arrival.reward, arrival.stepped,
             arrival.terminated | arrival.truncated,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kalmanac._encoders.registry import check_encoder, encoder_settings
 from kalmanac._messages import expect_known
-from kalmanac._sac.streams import Environment
+from kalmanac._sac.episode_streams import Environment
 from kalmanac._settings import SACSettings
 
 
@@ -30,7 +30,7 @@ class AgentSettings(SACSettings):
         """The target entropies (…) where so many discrete actions (…) are allowed.
 
         A share of the largest entropy that a state permits, log of that many, unless a number is
-        given: with a goal beyond the largest entropy, a learnt temperature would rise for ever.
+        given: with a goal beyond the largest entropy, a learned temperature would rise for ever.
         """
         if self.target_entropy != "auto":
             return torch.full_like(allowed, float(self.target_entropy), dtype=torch.float32)
@@ -63,15 +63,15 @@ class AgentSettings(SACSettings):
         takes = "window" in encoder_settings(self.encoder)
         return {"d_model": self.embedding, **(window if takes else {}), **self.encoder_settings}
 
-    def warm_up(self, seen: int = 0, held: int = 0) -> int:
+    def warm_up(self, steps_before: int = 0, stored: int = 0) -> int:
         """Transitions that a training collects before its first update.
 
         Args:
-            seen: transitions that the agent, or its replay, had before: they count as warm-up.
-            held: transitions that are in the replay already; an agent that has seen something
+            steps_before: transitions that the agent, or its replay, had: they count as warm-up.
+            stored: transitions that are in the replay already; an agent that has seen something
                 waits until there are as many as windows in a batch.
         """
-        missing = max(self.learning_starts - seen, self.batch_size - held, 0)
+        missing = max(self.learning_starts - steps_before, self.batch_size - stored, 0)
         return min(self.learning_starts, missing)
 
     def updates_after(self, transitions: int, warm_up: int | None = None) -> int:

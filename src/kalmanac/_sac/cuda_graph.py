@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from kalmanac._ops.streams import SideBySide
+from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.learner import Learner, Metrics
 
@@ -25,7 +25,7 @@ WARM_UP = 3  # eager runs before recording: libraries choose their kernels in th
 
 
 def can_record(device: torch.device) -> bool:
-    """Work on the device can become a graph."""
+    """Whether work on the device can become a graph."""
     return device.type == "cuda"
 
 
@@ -36,15 +36,15 @@ class Work(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """What the host has to do before each run; it is never recorded."""
+        """Do what the host has to do before each run; it is never recorded."""
 
     @abstractmethod
     def places(self) -> Hashable:
-        """Where the tensors lie that the work reads or writes; another answer records anew."""
+        """Return where the tensors lie that the work uses; another answer records anew."""
 
     @abstractmethod
     def generators(self) -> Sequence[Generator]:
-        """Those that the work draws from."""
+        """Return the generators that the work draws from."""
 
     @abstractmethod
     def run(self) -> Metrics:
@@ -58,22 +58,22 @@ class UpdateWith(Work):
         self.learner, self.batch = learner, batch
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def places(self) -> Hashable:
-        """Always the same."""
+        """Return the same answer always."""
         return None
 
     def generators(self) -> Sequence[Generator]:
-        """The learner's own."""
+        """Return the learner's own."""
         return [self.learner.learning]
 
     def run(self) -> Metrics:
-        """One update."""
+        """Make one update."""
         return self.learner.update(self.batch)
 
 
-class Recording(NamedTuple):
+class RecordedGraph(NamedTuple):
     """A graph, the names of each branch's metrics, and where the graph leaves them."""
 
     graph: torch.cuda.CUDAGraph
@@ -81,7 +81,7 @@ class Recording(NamedTuple):
     numbers: list[Tensor]  # of each branch, in the order of its names
 
 
-class Captured:
+class GraphedUpdates:
     """Runs the branches together, replayed from a graph from the fourth time on.
 
     Where recording fails, they stay eager, and one warning says why; without `record` they always
@@ -94,24 +94,24 @@ class Captured:
         self.branches, self.device, self.record = list(branches), device, record
         self.failed = False
         self._main = torch.cuda.Stream(device)
-        self._together = SideBySide(device, most=len(self.branches))
+        self._streams = ForkedStreams(device, most=len(self.branches))
         self._warmed = 0
         self._places: list[Hashable] = []
-        self._recording: Recording | None = None
+        self._recording: RecordedGraph | None = None
 
     def __call__(self) -> list[Metrics]:
-        """One run of each branch; metrics are 0-d tensors."""
+        """Run each branch once; metrics are 0-d tensors."""
         for work in self.branches:
             work.prepare()
         places = [work.places() for work in self.branches]
         if places != self._places:
             self._places, self._recording = places, None
         if self.failed:
-            return [eagerly(work) for work in self.branches]
+            return [run_eagerly(work) for work in self.branches]
         if self._warmed < WARM_UP or not self.record:
             self._warmed += 1
-            with self._beside():
-                return self._side_by_side()
+            with self._on_main_stream():
+                return self._run_branches()
         if self._recording is None:
             stream = torch.cuda.current_stream(self.device)
             try:
@@ -121,40 +121,40 @@ class Captured:
                 self.failed = True
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
-                return [eagerly(work) for work in self.branches]
+                return [run_eagerly(work) for work in self.branches]
         graph, names, numbers = self._recording
         graph.replay()
         return [
-            dict(zip(own, found.clone().unbind(), strict=True))
-            for own, found in zip(names, numbers, strict=True)
+            dict(zip(branch_names, values.clone().unbind(), strict=True))
+            for branch_names, values in zip(names, numbers, strict=True)
         ]
 
     @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """On the stream that will record, as capture wants its warm-up."""
+    def _on_main_stream(self) -> Iterator[None]:
+        """Run on the stream that will record, as capture wants its warm-up."""
         current = torch.cuda.current_stream(self.device)
         self._main.wait_stream(current)
         with torch.cuda.stream(self._main):
             yield
         current.wait_stream(self._main)
 
-    def _side_by_side(self) -> list[Metrics]:
-        return self._together(None, *(partial(eagerly, work) for work in self.branches))
+    def _run_branches(self) -> list[Metrics]:
+        return self._streams(None, *(partial(run_eagerly, work) for work in self.branches))
 
-    def _record(self) -> Recording:
+    def _record(self) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
         for work in self.branches:
             for generator in work.generators():
                 graph.register_generator_state(generator)
-        with nothing_collected(), torch.cuda.graph(graph, stream=self._main):
-            found = self._side_by_side()
-            numbers = [torch.stack(list(metrics.values())) for metrics in found]
-        return Recording(graph, [list(metrics) for metrics in found], numbers)
+        with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._main):
+            metrics = self._run_branches()
+            numbers = [torch.stack(list(branch.values())) for branch in metrics]
+        return RecordedGraph(graph, [list(branch) for branch in metrics], numbers)
 
 
 @contextmanager
-def nothing_collected() -> Iterator[None]:
-    """Without Python's garbage collector: an old graph that it frees would spoil a recording."""
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause Python's garbage collector: an old graph that it frees would spoil a recording."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -165,7 +165,7 @@ def nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def eagerly(work: Work) -> Metrics:
+def run_eagerly(work: Work) -> Metrics:
     """Run it with the matrix products that it asks for."""
     products = torch.backends.cuda.matmul
     before = products.fp32_precision
@@ -176,7 +176,7 @@ def eagerly(work: Work) -> Metrics:
         products.fp32_precision = before
 
 
-class Replayed:
+class GraphedCall:
     """A function from tensors to tensors, replayed from a graph from the fourth call on.
 
     Inputs must keep their shapes, and the function must not change the tensors that it is given.
@@ -194,7 +194,7 @@ class Replayed:
         self._recording: tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]] | None = None
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        """The function's results."""
+        """Return the function's results."""
         if self.failed or self._warmed < WARM_UP:
             self._warmed += 1
             return self.function(inputs)
@@ -208,18 +208,18 @@ class Replayed:
                 text = f"acting stays eager, because it cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
                 return self.function(inputs)
-        graph, held, found = self._recording
-        torch._foreach_copy_(held, inputs)
+        graph, placeholders, outputs = self._recording
+        torch._foreach_copy_(placeholders, inputs)
         graph.replay()
-        return [x.clone() for x in found]
+        return [x.clone() for x in outputs]
 
     def _record(
         self, inputs: list[Tensor]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]:
-        held = [x.clone() for x in inputs]
+        placeholders = [x.clone() for x in inputs]
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        with nothing_collected(), torch.cuda.graph(graph, stream=self._stream):
-            found = self.function(held)
-        return graph, held, found
+        with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
+            outputs = self.function(placeholders)
+        return graph, placeholders, outputs

@@ -9,8 +9,8 @@ from torch import Tensor
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
 from kalmanac._ops.sac_losses import Counted
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.networks import Actor, Critic, History, HistoryNetwork, read_history, token_pads
-from kalmanac._sac.streams import Episode
 
 MOST_ACTIONS = 64  # beyond it nobody reads a number for each
 
@@ -23,36 +23,36 @@ def diagnose(actor: Actor, critic: Critic, batch: Batch, privileged: bool) -> di
     The plain names are the actor's, those that end in `_critic` the critic's.
     """
     history = read_history(batch)
-    judged = read_history(batch, privileged=privileged)
+    critic_history = read_history(batch, privileged=privileged)
     tokens = Counted.of(~token_pads(batch))
     allowed = history.observation.action_mask
-    found = beliefs(actor.network, history, tokens)
-    for name, x in beliefs(critic.network, judged, tokens).items():
-        found[f"{name}_critic"] = x
+    metrics = beliefs(actor.network, history, tokens)
+    for name, x in beliefs(critic.network, critic_history, tokens).items():
+        metrics[f"{name}_critic"] = x
     if critic.discrete and actor.distribution.outputs <= MOST_ACTIONS:
         steps = Counted.of(batch.valid)
         share = torch.softmax(actor(history)[:, :-1], -1)
-        q = critic.head(critic.network(judged.but_last())).mean(0)
+        q = critic.head(critic.network(critic_history.but_last())).mean(0)
         for a in range(share.shape[-1]):
             free = steps if allowed is None else Counted.of(batch.valid & allowed[:, :-1, a])
-            found[f"train/q_action_{a}"] = free.mean(q[..., a])
-            found[f"train/policy_action_{a}"] = steps.mean(share[..., a])
-    return found
+            metrics[f"train/q_action_{a}"] = free.mean(q[..., a])
+            metrics[f"train/policy_action_{a}"] = steps.mean(share[..., a])
+    return metrics
 
 
 def beliefs(network: HistoryNetwork, history: History, tokens: Counted) -> dict[str, Tensor]:
     """Mean gain and posterior variance over tokens, channels and layers; {} without beliefs."""
     if not isinstance(network.encoder, KalmanEncoder):
         return {}
-    seen = network.encoder.beliefs(
-        network.embed(network.look(history.observation), history.previous_action),
+    filtered = network.encoder.beliefs(
+        network.embed(network.observation_features(history.observation), history.previous_action),
         history.lengths,
         reset=history.reset,
         observed=history.observation.observed,
     )
     return {  # (B, L, T + 1, N) each
-        "train/gain_mean": tokens.mean(seen.gain.mean((1, 3))),
-        "train/posterior_variance_mean": tokens.mean(seen.posterior.variance.mean((1, 3))),
+        "train/gain_mean": tokens.mean(filtered.gain.mean((1, 3))),
+        "train/posterior_variance_mean": tokens.mean(filtered.posterior.variance.mean((1, 3))),
     }
 
 
@@ -104,21 +104,21 @@ class ValueCheck:
         self._suspicious, self._before = self._suspicious + 1 if grows else 0, q
         if self._suspicious == IN_A_ROW:
             self.warned = True
-            warnings.warn(self._told(q), RunawayValuesWarning, stacklevel=2)
+            warnings.warn(self._message(q), RunawayValuesWarning, stacklevel=2)
 
-    def _told(self, q: float) -> str:
-        seen = (
+    def _message(self, q: float) -> str:
+        symptom = (
             f"values run away: train/q_mean is {q:.3g} in size and grows, while the return of no "
             f"episode exceeds {self._largest:.3g}"
         )
         if self._bootstraps and self._truncated:
             share = self._truncated / self._episodes
             return (
-                f"{seen}. Likely cause: {share:.0%} of the episodes end as truncated, and what "
+                f"{symptom}. Likely cause: {share:.0%} of the episodes end as truncated, and what "
                 "would come after is never seen; if that end is part of the task, set "
                 "bootstrap_truncated=False (--bootstrap-truncated False)"
             )
         return (
-            f"{seen}. Likely cause: the entropy bonus outweighs the rewards; raise the rewards' "
+            f"{symptom}. Likely cause: the entropy bonus outweighs the rewards; raise the rewards' "
             "scale, or lower initial_ent_coef or target_entropy"
         )

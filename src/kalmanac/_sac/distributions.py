@@ -1,7 +1,7 @@
 """Distributions of actions: what an actor's numbers mean, continuous and discrete.
 
 The losses ask for the soft value V = E[min Q(a) - α log π(a)]: a Gaussian answers by one
-reparameterised sample, a categorical by an exact sum over its logits (`ops.sac_losses`).
+reparameterized sample, a categorical by an exact sum over its logits (`ops.sac_losses`).
 """
 
 import math
@@ -56,7 +56,7 @@ class SquashedGaussian(ActionDistribution):
         self.log_std_range = log_std_range
 
     def sample(self, parameters: Tensor, generator: Generator) -> Tensor:
-        """A reparameterised draw."""
+        """A reparameterized draw."""
         mean, log_std = self._split(parameters)
         return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
 
@@ -65,7 +65,7 @@ class SquashedGaussian(ActionDistribution):
         return torch.tanh(self._split(parameters)[0])
 
     def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
-        """One reparameterised draw, differentiable, and its own -log π for the entropy."""
+        """One reparameterized draw, differentiable, and its own -log π for the entropy."""
         mean, log_std = self._split(parameters)
         noise = _normal(mean, generator)
         raw = mean + log_std.exp() * noise

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import action_codec
 from kalmanac._envs.observation_codecs import observation_codec
-from kalmanac._sac.observations import BadReadingError, InfoKeys, ObservationReader
-from kalmanac._sac.streams import (
+from kalmanac._sac.episode_streams import (
     Environment,
     EnvironmentFailedError,
     Episode,
@@ -19,6 +18,7 @@ from kalmanac._sac.streams import (
     as_vector,
     share_an_environment,
 )
+from kalmanac._sac.observations import BadReadingError, InfoKeys, ObservationReader
 
 MOST_STEPS = 100_000  # of an episode, where nobody knows its horizon
 # vector steps taken, episodes over, episodes to play
@@ -46,8 +46,8 @@ class Evaluation:
     Examples:
         >>> import numpy as np
         >>> from kalmanac import Evaluation
-        >>> found = Evaluation(returns=np.array([1.0, 3.0]), lengths=np.array([5, 7]))
-        >>> found.mean_reward, found.std_reward, found.mean_length, found.win_rate
+        >>> result = Evaluation(returns=np.array([1.0, 3.0]), lengths=np.array([5, 7]))
+        >>> result.mean_reward, result.std_reward, result.mean_length, result.win_rate
         (2.0, 1.0, 6.0, None)
     """
 
@@ -85,7 +85,7 @@ def evaluate_policy(
     """Run `n_eval_episodes` episodes of `model` in `env`, from a reset with `seed`.
 
     Each environment of a vector plays a number of episodes fixed beforehand. Taking the first that
-    finish instead would favour short episodes. `env` must not be the one that `model` trains in:
+    finish instead would favor short episodes. `env` must not be the one that `model` trains in:
     its episode under way would go on in another one.
 
     Args:
@@ -102,10 +102,10 @@ def evaluate_policy(
     Examples:
         >>> from kalmanac import RecurrentSAC, Track, evaluate_policy
         >>> model = RecurrentSAC("vssm+kf", Track(), seed=0)
-        >>> found = evaluate_policy(model, Track(horizon=10), 3, seed=0)
-        >>> found.lengths
+        >>> result = evaluate_policy(model, Track(horizon=10), 3, seed=0)
+        >>> result.lengths
         array([10, 10, 10])
-        >>> found.mean_reward < 0
+        >>> result.mean_reward < 0
         True
     """
     if n_eval_episodes < 1:
@@ -123,7 +123,7 @@ def evaluate_policy(
     observation, infos = streams.reset(seed)
     over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
-    predict = _judging(model.predict)
+    predict = _blaming_environment(model.predict)
     steps, done = 0, 0
     while done < sum(quota):
         if each_step is not None:
@@ -145,36 +145,38 @@ def evaluate_policy(
         if steps >= max_steps:
             ended += [(episode, True) for episode in streams.under_way(max_steps)]
         for episode, cut in ended:
-            mine = played[episode.stream]
-            if len(mine) < quota[episode.stream]:
-                mine.append((episode, cut))
+            own_episodes = played[episode.stream]
+            if len(own_episodes) < quota[episode.stream]:
+                own_episodes.append((episode, cut))
                 done += 1
-                quota[episode.stream] = len(mine) if cut else quota[episode.stream]
-    return _evaluation([one for mine in played for one in mine])
+                quota[episode.stream] = len(own_episodes) if cut else quota[episode.stream]
+    return _evaluation([one for own_episodes in played for one in own_episodes])
 
 
 def _evaluation(played: Sequence[tuple[Episode, bool]]) -> Evaluation:
     """Of episodes, and whether each was cut. Those that were have not been won."""
-    told = [episode.info.get("win") for episode, cut in played if not cut]
+    wins = [episode.info.get("win") for episode, cut in played if not cut]
     won = np.array([bool(episode.info.get("win")) for episode, _ in played])
     return Evaluation(
         np.array([episode.total_reward for episode, _ in played]),
         np.array([episode.length for episode, _ in played]),
-        won if told and all(win is not None for win in told) else None,
+        won if wins and all(win is not None for win in wins) else None,
         sum(cut for _, cut in played),
     )
 
 
-def _judging(predict: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-    """`predict`, which is shown what an environment gave."""
+def _blaming_environment(
+    predict: Callable[..., tuple[Any, Any]],
+) -> Callable[..., tuple[Any, Any]]:
+    """`predict` with a bad reading as an error of the environment, which gave it."""
 
-    def judging(*shown: Any, **how: Any) -> tuple[Any, Any]:
+    def checked_predict(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         try:
-            return predict(*shown, **how)
+            return predict(*args, **kwargs)
         except BadReadingError as error:
             raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
 
-    return judging
+    return checked_predict
 
 
 def _reader(model: PredictingModel, env: VectorEnv[Any, Any, Any]) -> ObservationReader | None:

@@ -1,4 +1,4 @@
-"""The learner: networks, target, temperature and optimiser; it acts, and it learns from batches."""
+"""The learner: networks, target, temperature and optimizer; it acts, and it learns from batches."""
 
 import copy
 import math
@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import draw_dropout_from
 from kalmanac._observation import Observation, PartSize, Sizes
+from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
@@ -20,14 +21,13 @@ from kalmanac._ops.sac_losses import (
     discrete_losses,
     takes_last_token,
 )
-from kalmanac._ops.streams import SideBySide
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.diagnostics import diagnose
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.generators import load_generator, split_prefixes
 from kalmanac._sac.networks import Actor, Critic, History, read_history
-from kalmanac._sac.optimizer import Adam, Trailing, side_by_side
+from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 Metrics = dict[str, Tensor]
 
@@ -40,7 +40,7 @@ class Learner:
     depends on data.
 
     `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
-    the reparameterisation noise of updates, and their dropout. The global generator is left alone.
+    the reparameterization noise of updates, and their dropout. The global generator is left alone.
     `bfloat16_heads`: where an update may round to TF32, matrix products of heads round to bfloat16.
     """
 
@@ -54,20 +54,20 @@ class Learner:
         self.rules = Rules(settings.gamma, objective, settings.entropy_in_target)
         self.settings, self.sizes = settings, sizes
         # a caller may give `observed` and a mask where no environment does
-        shown = sizes._replace(observed=True, action_mask=True, privileged=0)
-        self._shown = shown.observation_parts
+        acting_sizes = sizes._replace(observed=True, action_mask=True, privileged=0)
+        self._acting_parts = acting_sizes.observation_parts
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         keep_freed_memory(self.device)
-        drawn = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
+        seeds = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
         with torch.random.fork_rng(devices=[]), _built_in_float32():
-            torch.default_generator.manual_seed(drawn[0])
+            torch.default_generator.manual_seed(seeds[0])
             self.actor = Actor(sizes, settings).to(self.device)
             self.critic = Critic(sizes, settings).to(self.device)
         self.bfloat16_heads = bfloat16_heads
         if bfloat16_heads:
             self.actor.head.precision = self.critic.head.precision = "bfloat16"
-        self.acting = Generator(self.device).manual_seed(drawn[1])
-        self.learning = Generator(self.device).manual_seed(drawn[2])
+        self.acting = Generator(self.device).manual_seed(seeds[1])
+        self.learning = Generator(self.device).manual_seed(seeds[2])
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         for module in (self.actor, self.critic, self.target):
             draw_dropout_from(self.learning, module)
@@ -75,7 +75,7 @@ class Learner:
         if settings.average_policy:
             self.averaged = copy.deepcopy(self.actor).requires_grad_(False).eval()
 
-        self.side_by_side = SideBySide(self.device, most=3)
+        self.streams = ForkedStreams(self.device, most=3)
         self.learns_temperature = settings.ent_coef == "auto"
         self.entropy_goal = settings.entropy_goal(sizes.action, sizes.discrete)
         fixed = settings.ent_coef
@@ -84,19 +84,19 @@ class Learner:
         self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
 
-        learnt: dict[str, list[Tensor]] = {
+        learned: dict[str, list[Tensor]] = {
             "actor": list(self.actor.parameters()),
             "critic": list(self.critic.parameters()),
             "temperature": [self.log_alpha] if self.learns_temperature else [],
         }
-        self._learnt = [p for group in learnt.values() for p in group]
+        self._learned = [p for group in learned.values() for p in group]
         follows: list[tuple[str, Actor | Critic]] = [("critic", self.target)]
         if settings.average_policy:
             follows.insert(0, ("actor", self.averaged))
-        copied = side_by_side([p for _, module in follows for p in module.parameters()])
+        copied = flatten_parameters([p for _, module in follows for p in module.parameters()])
         trailing = Trailing([group for group, _ in follows], copied, settings.tau)
         betas = (settings.adam_betas[0], settings.adam_betas[1])
-        self.optimiser = Adam(learnt, settings.learning_rate, trailing, betas)
+        self.optimizer = Adam(learned, settings.learning_rate, trailing, betas)
 
     def initial_state(self, rows: int) -> State:
         """The actor's memory before the first step of `rows` episodes."""
@@ -121,10 +121,12 @@ class Learner:
             int64 (n,), or float (n, A) in [-1, 1].
         """
         rows, actions = tuple(episode_start.shape), self.sizes.action
-        check_parts("observation", observation, self._shown, rows, ("observed", "action_mask"))
+        check_parts(
+            "observation", observation, self._acting_parts, rows, ("observed", "action_mask")
+        )
         if previous_action.shape != (*rows, actions):
-            came = tuple(previous_action.shape)
-            raise ValueError(f"previous_action: got shape {came}, expected {(*rows, actions)}")
+            got = tuple(previous_action.shape)
+            raise ValueError(f"previous_action: got shape {got}, expected {(*rows, actions)}")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
         actor = self.averaged if averaged else self.actor
@@ -146,38 +148,38 @@ class Learner:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        found = self._losses(batch)
+        losses = self._losses(batch)
         gradients = torch.autograd.grad(
-            found.roots, self._learnt, found.slopes, materialize_grads=True
+            losses.roots, self._learned, losses.slopes, materialize_grads=True
         )
-        self.side_by_side.hold(gradients)
-        norms = self.optimiser.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
+        self.streams.hold(gradients)
+        norms = self.optimizer.step(gradients, self.settings.max_grad_norm, ("actor", "critic"))
         norms = {f"grad_norm_{name}": norm for name, norm in norms.items()}
-        return _metrics(found.losses | found.numbers | norms)
+        return _metrics(losses.losses | losses.numbers | norms)
 
     def losses_of(self, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
         """The losses by name, none of which reaches another's parameters, and what to log."""
-        found = self._losses(batch)
-        return found.losses, _metrics(found.losses | found.numbers)
+        losses = self._losses(batch)
+        return losses.losses, _metrics(losses.losses | losses.numbers)
 
     def _losses(self, batch: Batch) -> Losses:
         history = read_history(batch)
-        judged = (
+        critic_history = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
-        return losses(batch, history, judged)
+        return losses(batch, history, critic_history)
 
-    def _discrete_losses(self, batch: Batch, history: History, judged: History) -> Losses:
+    def _discrete_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
         actor, critic, target = self.actor, self.critic, self.target
         mask = history.observation.action_mask
         allowed = None if mask is None else mask[:, :-1]
         whole = takes_last_token(batch.reward, self.sizes.action, allowed)
-        now = judged if whole else judged.but_last()
-        logits, following, q = self.side_by_side(
-            (history, judged),
+        now = critic_history if whole else critic_history.but_last()
+        logits, following, q = self.streams(
+            (history, critic_history),
             lambda: actor(history),
-            torch.no_grad()(lambda: target.head(*target.network.encode(judged))),
+            torch.no_grad()(lambda: target.head(*target.network.encode(critic_history))),
             lambda: critic.head(*critic.network.encode(now)),
         )
         goal: float | Tensor = self.entropy_goal
@@ -188,23 +190,24 @@ class Learner:
             self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
 
-    def _continuous_losses(self, batch: Batch, history: History, judged: History) -> Losses:
+    def _continuous_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
-        parameters, following_seen, now_seen = self.side_by_side(
-            (history, judged),
+        parameters, next_features, features = self.streams(
+            (history, critic_history),
             lambda: self.actor(history),
-            torch.no_grad()(lambda: self.target.network.encode(judged)),
-            lambda: self.critic.network.encode(judged.but_last()),
+            torch.no_grad()(lambda: self.target.network.encode(critic_history)),
+            lambda: self.critic.network.encode(critic_history.but_last()),
         )
         with torch.no_grad():
-            there = distribution.output(parameters[:, 1:], self.learning)
-            next_value = self.target.q_values(*following_seen).following().frozen(there.action)
-        here = distribution.output(parameters[:, :-1], self.learning)
-        now = self.critic.q_values(*now_seen)
-        q = now.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
+            next_output = distribution.output(parameters[:, 1:], self.learning)
+            next_value = self.target.q_values(*next_features).following().frozen(next_output.action)
+        output = distribution.output(parameters[:, :-1], self.learning)
+        q_values = self.critic.q_values(*features)
+        q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
         return continuous_losses(
-            now.frozen(here.action), here.entropy, q, next_value, there.entropy, batch.reward,
+            q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
+            batch.reward,
             batch.terminated, batch.valid, self.log_alpha, self.rules,
             entropy_goal=self.entropy_goal,
         )  # fmt: skip
@@ -220,15 +223,15 @@ class Learner:
         parts = {"actor": self.actor, "critic": self.critic, "target": self.target}
         if self.settings.average_policy:
             parts["averaged"] = self.averaged
-        found = {
+        tensors = {
             f"{part}.{name}": x.detach().clone()
             for part, module in parts.items()
             for name, x in module.state_dict().items()
         }
-        found["log_alpha"] = self.log_alpha.detach().clone()
+        tensors["log_alpha"] = self.log_alpha.detach().clone()
         for name, generator in self._generators().items():
-            found[f"generator.{name}"] = generator.get_state()
-        return found | {f"adam.{k}": x for k, x in self.optimiser.state_dict().items()}
+            tensors[f"generator.{name}"] = generator.get_state()
+        return tensors | {f"adam.{k}": x for k, x in self.optimizer.state_dict().items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on exactly where `state_dict` was taken, if that was on the same kind of device."""
@@ -241,7 +244,7 @@ class Learner:
             self.log_alpha.copy_(parts[""]["log_alpha"])
         for name, generator in self._generators().items():
             load_generator(generator, parts["generator"][name].cpu())
-        self.optimiser.load_state_dict(parts["adam"])
+        self.optimizer.load_state_dict(parts["adam"])
 
     def load_actor(
         self, newest: Mapping[str, Tensor], averaged: Mapping[str, Tensor] | None = None
@@ -254,9 +257,9 @@ class Learner:
     def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
         """A learner of its own in the same state: copied views would not know each other."""
         half = self.bfloat16_heads
-        twin = Learner(self.settings, self.sizes, device=self.device, bfloat16_heads=half)
-        twin.load_state_dict(self.state_dict())
-        return twin
+        copied = Learner(self.settings, self.sizes, device=self.device, bfloat16_heads=half)
+        copied.load_state_dict(self.state_dict())
+        return copied
 
     def _generators(self) -> dict[str, Generator]:
         return {"acting": self.acting, "learning": self.learning}
@@ -268,8 +271,8 @@ class Learner:
                 module.train(training)
 
 
-def _metrics(found: Mapping[str, Tensor]) -> Metrics:
-    return {f"train/{name}": x.detach() for name, x in found.items()}
+def _metrics(values: Mapping[str, Tensor]) -> Metrics:
+    return {f"train/{name}": x.detach() for name, x in values.items()}
 
 
 def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
@@ -286,9 +289,9 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
         "lengths": (rows,),
     }
     for name, shape in expected.items():
-        came = tuple(getattr(batch, name).shape)
-        if came != shape:
-            raise ValueError(f"batch.{name}: got shape {came}, expected {shape}")
+        got = tuple(getattr(batch, name).shape)
+        if got != shape:
+            raise ValueError(f"batch.{name}: got shape {got}, expected {shape}")
 
 
 def check_parts(
@@ -299,9 +302,9 @@ def check_parts(
     for part, x, size in zip(Observation._fields, observation, sizes, strict=True):
         if size is None or (x is None and part in optional):
             continue
-        came, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
-        if came != shape:
-            raise ValueError(f"{name}.{part}: got shape {came}, expected {shape}")
+        got, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
+        if got != shape:
+            raise ValueError(f"{name}.{part}: got shape {got}, expected {shape}")
 
 
 @contextmanager

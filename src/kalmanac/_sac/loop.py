@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kalmanac._sac.callbacks import Callback, Callbacks
-from kalmanac._sac.cuda_graph import Captured, can_record
+from kalmanac._sac.cuda_graph import GraphedUpdates, can_record
 from kalmanac._sac.diagnostics import ValueCheck
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.training import Training
@@ -103,7 +103,7 @@ class TrainingLoop:
         self.interrupted = False
         self.failures: dict[int, BaseException] = {}
         self._active: list[int] = []  # begun and not ended
-        self._captured: tuple[list[int], Captured] | None = None
+        self._graphed_updates: tuple[list[int], GraphedUpdates] | None = None
 
     def run(self) -> None:
         """Bring all of them to their ends; KeyboardInterrupt ends all and is raised again."""
@@ -158,14 +158,14 @@ class TrainingLoop:
         on_gpu = bool(which) and can_record(trainings[0].policy.device)
         if not on_gpu or len(which) == 1 or len(which) < len(self._active):
             # those that are ahead of the others, as where resets are no steps, go alone
-            found = [(i, self._try(i, self.members[i].training.update)) for i in which]
-            return [(i, metrics) for i, metrics in found if metrics is not None]
+            results = [(i, self._try(i, self.members[i].training.update)) for i in which]
+            return [(i, metrics) for i, metrics in results if metrics is not None]
         try:
-            if self._captured is None or self._captured[0] != which:
+            if self._graphed_updates is None or self._graphed_updates[0] != which:
                 record = all(training.settings.graph for training in trainings)
-                together = Captured(trainings, trainings[0].policy.device, record=record)
-                self._captured = (which, together)
-            return list(zip(which, self._captured[1](), strict=True))
+                graphed = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
+                self._graphed_updates = (which, graphed)
+            return list(zip(which, self._graphed_updates[1](), strict=True))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # nobody can tell whose it is

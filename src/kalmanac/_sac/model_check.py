@@ -15,7 +15,7 @@ from kalmanac._observation import Sizes
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.networks import Actor, Critic
-from kalmanac._sac.optimizer import side_by_side
+from kalmanac._sac.optimizer import flatten_parameters
 from kalmanac._sac.problem import Problem
 from kalmanac._settings import CHANGEABLE, EARLIER
 
@@ -25,17 +25,17 @@ Shapes = dict[str, tuple[int, ...]]
 class Expected:
     """Shapes of an agent's tensors, from networks without numbers (PyTorch's meta device).
 
-    `actor` and `learner` are those of the two `state_dict`s, the generators' states apart. `unkept`
-    counts the numbers that networks make for themselves, and no file holds. `critic_numbers` are
-    those of the critic.
+    `actor` and `learner` are those of the two `state_dict`s, the generators' states apart.
+    `unstored` counts the numbers that networks make for themselves, and no file holds.
+    `critic_numbers` are those of the critic.
     """
 
     def __init__(self, settings: AgentSettings, sizes: Sizes) -> None:
         with torch.device("meta"):
             actor, critic = Actor(sizes, settings), Critic(sizes, settings)
-            learnt: list[Tensor] = [*actor.parameters(), *critic.parameters()]
-            learnt += [torch.zeros(())] if settings.ent_coef == "auto" else []
-            adam = (len(side_by_side(learnt)),)
+            learned: list[Tensor] = [*actor.parameters(), *critic.parameters()]
+            learned += [torch.zeros(())] if settings.ent_coef == "auto" else []
+            adam = (len(flatten_parameters(learned)),)
         self.actor = _shapes(actor, "")
         parts = {"actor": actor, "critic": critic, "target": critic}
         if settings.average_policy:
@@ -44,7 +44,7 @@ class Expected:
         self.learner |= {"adam.average": adam, "adam.square": adam}
         for name, part in parts.items():
             self.learner |= _shapes(part, f"{name}.")
-        self.unkept = sum(map(_unkept, (actor, critic)))
+        self.unstored = sum(map(_unstored, (actor, critic)))
         self.critic_numbers = sum(x.numel() for x in critic.state_dict().values())
 
 
@@ -52,9 +52,9 @@ def _shapes(module: nn.Module, prefix: str) -> Shapes:
     return {f"{prefix}{name}": tuple(x.shape) for name, x in module.state_dict().items()}
 
 
-def _unkept(module: nn.Module) -> int:
-    kept = module.state_dict().keys()
-    return sum(x.numel() for name, x in module.named_buffers() if name not in kept)
+def _unstored(module: nn.Module) -> int:
+    stored = module.state_dict().keys()
+    return sum(x.numel() for name, x in module.named_buffers() if name not in stored)
 
 
 MUCH = 2**22  # numbers that a file may ask for without holding them
@@ -115,9 +115,9 @@ def check_model(document: Mapping[str, Any], settings: AgentSettings) -> Problem
     Memory is taken in proportion to the document alone. Agents of moderate sizes cannot take much;
     the shapes of others are compared first, which makes PyTorch import a good part of itself.
     """
-    tensors = learnt_tensors(document)
-    held = sum(x.numel() for x in tensors.values())
-    _at_most(max(MUCH, held), spaces=_space_numbers(document["spaces"]))
+    tensors = learned_tensors(document)
+    numbers = sum(x.numel() for x in tensors.values())
+    _at_most(max(MUCH, numbers), spaces=_space_numbers(document["spaces"]))
     problem = Problem.from_json(document["spaces"])
     if _moderate(settings, problem.sizes):
         return problem
@@ -126,14 +126,14 @@ def check_model(document: Mapping[str, Any], settings: AgentSettings) -> Problem
     _at_most(MODERATE["layers"] + len(tensors), layers=max(layers, *map(len, widths)))
     expected, alone = Expected(settings, problem.sizes), document["learner"] is None
     check_shapes(tensors, expected.actor if alone else expected.learner)
-    untold = expected.unkept + expected.critic_numbers * alone
-    _at_most(max(MUCH, TIMES * held), numbers=untold)
+    missing = expected.unstored + expected.critic_numbers * alone
+    _at_most(max(MUCH, TIMES * numbers), numbers=missing)
     return problem
 
 
-def check_learnt(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """ValueError or TypeError where what a model has learnt is not finite, or of other shapes."""
-    tensors = learnt_tensors(document)
+def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """ValueError or TypeError where what a model has learned is not finite, or of other shapes."""
+    tensors = learned_tensors(document)
     check_shapes(tensors, shapes)
     for name, x in tensors.items():
         if not x.is_floating_point():
@@ -164,21 +164,21 @@ def check_learnt(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
 
 
 def with_temperature(
-    learnt: Mapping[str, Tensor], learner: Learner, changes: Mapping[str, Any]
+    saved: Mapping[str, Tensor], learner: Learner, changes: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """A learner's saved state for a `learner` whose `ent_coef` or `initial_ent_coef` is another.
 
-    A fixed temperature, or a start that is given, goes before the saved one; a learnt one without
+    A fixed temperature, or a start that is given, goes before the saved one; a learned one without
     a start goes on from there, unless that is zero. Adam knows nothing yet of a temperature that
     was fixed before.
     """
-    state = dict(learnt)
+    state = dict(saved)
     fixed = not learner.learns_temperature
     if fixed or "initial_ent_coef" in changes or not state["log_alpha"].isfinite():
         state["log_alpha"] = learner.log_alpha.detach().clone()
-    own, span = learner.optimiser.values, learner.optimiser.spans["temperature"]
+    own, span = learner.optimizer.values, learner.optimizer.spans["temperature"]
     width = span.stop - span.start
-    for name, x in learnt.items():
+    for name, x in saved.items():
         if name.startswith("adam.") and x.dim() == 1 and len(x) != len(own):
             before = len(x) - (len(own) - width)  # numbers of the temperature
             rest = x[span.start + before :]
@@ -186,8 +186,8 @@ def with_temperature(
     return state
 
 
-def learnt_tensors(document: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights and what the optimiser knows of them, without the generators' states."""
+def learned_tensors(document: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights and what the optimizer knows of them, without the generators' states."""
     part = document["policy"] if document["learner"] is None else document["learner"]
     for name, x in part.items():
         if not isinstance(x, Tensor):
@@ -199,8 +199,8 @@ def check_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int
     """ValueError unless the tensors have these names and shapes, generators' states apart."""
     expected = {name: shape for name, shape in expected.items() if not _is_generator(name)}
     for name in sorted({*tensors} ^ {*expected}):
-        came = "one" if name in tensors else "none"
-        raise ValueError(f"{name}: got {came}, expected otherwise by the settings")
+        got = "one" if name in tensors else "none"
+        raise ValueError(f"{name}: got {got}, expected otherwise by the settings")
     for name, x in tensors.items():
         if tuple(x.shape) != expected[name]:
             raise ValueError(f"{name}: got shape {tuple(x.shape)}, expected {expected[name]}")

@@ -38,7 +38,7 @@ class History(NamedTuple):
     reset: Tensor | None  # (B, T + 1)
 
     def but_last(self) -> "History":
-        """Without the last token, (B, T)."""
+        """Return the history without its last token, (B, T)."""
         return History(
             self.joined[:, :-1],
             self.observation.map(lambda x: x[:, :-1]),
@@ -58,10 +58,10 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     joined = torch.cat(parts, -1).masked_fill_(padded, 0)
     vector, previous_action = joined.tensor_split([-batch.previous_action.shape[-1]], -1)
     mask = observation.action_mask
-    seen = observation._replace(
+    observation = observation._replace(
         vector=vector, action_mask=None if mask is None else mask | padded, privileged=None
     )
-    return History(joined, seen, previous_action, batch.lengths, batch.reset)
+    return History(joined, observation, previous_action, batch.lengths, batch.reset)
 
 
 def token_pads(batch: Batch) -> Tensor:
@@ -105,7 +105,7 @@ class HistoryNetwork(nn.Module):
 
     def encode(self, history: History) -> tuple[Tensor, ...]:
         """The features in parts, as heads take them: (z, observation), or the latter alone."""
-        features = self.look(history.observation)
+        features = self.observation_features(history.observation)
         if self.encoder is None:
             return (features,)
         assert self.embedder is not None
@@ -125,14 +125,14 @@ class HistoryNetwork(nn.Module):
         reset: Tensor,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """The features of one token, (B, E + O), and the state behind it."""
-        features = self.look(observation)
+        features = self.observation_features(observation)
         if self.encoder is None:
             return features, state
         h = self.embed(features, previous_action)
         z, state = self.encoder.step(h, state, reset=reset, observed=observation.observed)
         return torch.cat([z, features], -1), state
 
-    def look(self, observation: Observation[Tensor]) -> Tensor:
+    def observation_features(self, observation: Observation[Tensor]) -> Tensor:
         """o_t (…, O) of tokens; a missing reading has zeros in the place of image features too."""
         if self.eyes is None or observation.images is None:
             return observation.vector
@@ -142,7 +142,7 @@ class HistoryNetwork(nn.Module):
         return torch.cat([observation.vector, features], -1)
 
     def embed(self, features: Tensor, previous_action: Tensor) -> Tensor:
-        """h (…, E) of tokens, from what `look` gives and the previous action."""
+        """h (…, E) of tokens, from what `observation_features` gives and the previous action."""
         assert self.embedder is not None
         inputs = [features, previous_action] if self.previous_action else [features]
         return self.embedder(torch.cat(inputs, -1))
@@ -175,8 +175,8 @@ class Critic(nn.Module):
     def __init__(self, sizes: Sizes, settings: AgentSettings) -> None:
         super().__init__()
         self.discrete = sizes.discrete
-        seen = sizes.observation + sizes.privileged * settings.privileged_critic
-        self.network = HistoryNetwork(seen, sizes.action, settings, sizes.images)
+        inputs = sizes.observation + sizes.privileged * settings.privileged_critic
+        self.network = HistoryNetwork(inputs, sizes.action, settings, sizes.images)
         width = self.network.features + (0 if sizes.discrete else sizes.action)
         outputs = sizes.action if sizes.discrete else 1
         self.head = TwinPerceptron(
@@ -196,7 +196,7 @@ class QValues:
         self.critic = critic
 
     def following(self) -> "QValues":
-        """Of all steps (B, T) but the first."""
+        """Return Q at all steps (B, T) but the first."""
         return QValues(self.critic, [x[:, 1:] for x in self.features])
 
     def taken(self, action: Tensor) -> Tensor:
@@ -249,8 +249,8 @@ class TwinPerceptron(nn.Module):
         self.weights = nn.ParameterList(torch.empty(2, n, m) for n, m in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(2, 1, m) for m in widths[1:])
         for weight in self.weights:
-            for twin in weight:
-                nn.init.orthogonal_(twin, gain)
+            for matrix in weight:
+                nn.init.orthogonal_(matrix, gain)
 
     def forward(self, *parts: Tensor, frozen: bool = False) -> Tensor:
         """(…, first width), perhaps in several parts side by side, to (2, …, last width).
@@ -268,7 +268,7 @@ class ImageEmbedder(nn.Module):
     """Pixels (…, P) uint8 to features (…, F · images).
 
     Each image goes through 3 × 3 convolutions that halve its sides (rounded up), with ReLU behind
-    each, one linear layer and a LayerNorm: its features have the scale of normalised numbers.
+    each, one linear layer and a LayerNorm: its features have the scale of normalized numbers.
     """
 
     def __init__(
@@ -282,13 +282,13 @@ class ImageEmbedder(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """(…, P) to (…, F · images)."""
         rows = pixels.flatten(0, -2)
-        found = []
+        features = []
         images = rows.split([math.prod(shape) for shape in self.shapes], -1)
         for tower, shape, image in zip(self.towers, self.shapes, images, strict=True):
             # as numbers in [-1/2, 1/2]; channels last in memory, which is faster on a CPU
             x = image.unflatten(-1, shape).contiguous(memory_format=torch.channels_last)
-            found.append(tower(x.float() / 255 - 0.5))
-        return torch.cat(found, -1).unflatten(0, pixels.shape[:-1])
+            features.append(tower(x.float() / 255 - 0.5))
+        return torch.cat(features, -1).unflatten(0, pixels.shape[:-1])
 
 
 def _tower(shape: ImageShape, channels: Sequence[int], features: int) -> nn.Sequential:

@@ -18,10 +18,10 @@ from kalmanac._sac.cuda_graph import can_record
 EPSILON = 1e-8  # added to the variance: what never changes stays 0
 
 
-class Normaliser:
+class ObservationNormalizer:
     """(x − mean) / √(variance + ε), clipped to ±`clip`, over all encoded observations collected.
 
-    Only collection updates it. The replay keeps raw observations, which are normalised when they
+    Only collection updates it. The replay keeps raw observations, which are normalized when they
     are drawn, so that old and new ones are always seen on the same scale. Codes (where `scaled`
     (O,) is False), images and the privileged observation are left as they are; missing readings
     do not count.
@@ -59,19 +59,19 @@ class Normaliser:
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
     def __call__(self, vector: Tensor) -> Tensor:
-        """Normalised vectors (…, O), float32, on the device they came from."""
+        """Normalize vectors (…, O), float32, on the device they came from."""
         mean, scale, most = self._on(vector.device)
         return ((vector - mean) * scale).clamp(-most, most)
 
     def normalize(self, observation: Observation[Tensor]) -> Observation[Tensor]:
-        """`observation` with a normalised vector; a missing reading stays all zeros."""
+        """`observation` with a normalized vector; a missing reading stays all zeros."""
         vector = self(observation.vector)
         if observation.observed is not None:
             vector = vector.masked_fill(~observation.observed[..., None], 0)
         return observation._replace(vector=vector)
 
     def batch(self, batch: Batch) -> Batch:
-        """`batch` with normalised observations."""
+        """`batch` with normalized observations."""
         return batch._replace(observation=self.normalize(batch.observation))
 
     def state_dict(self) -> dict[str, Any]:
@@ -86,9 +86,9 @@ class Normaliser:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         for name in ("mean", "squares"):
-            came, own = tuple(state[name].shape), self.mean.shape
-            if came != own:
-                raise ValueError(f"{name}: got shape {came}, expected {own}")
+            got, own = tuple(state[name].shape), self.mean.shape
+            if got != own:
+                raise ValueError(f"{name}: got shape {got}, expected {own}")
         self.clip, self.count = state["clip"], state["count"]
         self.mean = state["mean"].cpu().numpy().copy()
         self.squares = state["squares"].cpu().numpy().copy()
@@ -103,8 +103,8 @@ class Normaliser:
         most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
         fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
         if device in self._settled:
-            for held, x in zip(self._settled[device], fresh, strict=True):
-                held.copy_(x)
+            for settled, x in zip(self._settled[device], fresh, strict=True):
+                settled.copy_(x)
         else:
             self._settled[device] = (fresh[0].clone(), fresh[1].clone(), fresh[2].clone())
         self._settled_at[device] = self.count

@@ -73,17 +73,17 @@ class ObservationReader:
         """The parts `observed` and `action_mask`, where the environment has them; see `read`."""
         parts: dict[str, NDArray[Any]] = {}
         if self.observed:
-            there, values = _of_rows(infos, "observed", rows)
+            present, values = _of_rows(infos, "observed", rows)
             parts["observed"] = np.ones(len(rows), np.bool_)
-            parts["observed"][there] = [bool(value) for value in values]
+            parts["observed"][present] = [bool(value) for value in values]
         if self.action_mask:
             mask = np.ones((len(rows), self.actions.size), np.bool_)
             if self.observations.has_action_mask:
                 mask = self.actions.mask(self.observations.action_mask(batch))
             else:
-                there, values = _of_rows(infos, "action_mask", rows)
-                if there.any():
-                    mask[there] = self.actions.mask(values)
+                present, values = _of_rows(infos, "action_mask", rows)
+                if present.any():
+                    mask[present] = self.actions.mask(values)
             parts["action_mask"] = _usable(mask, len(rows), over)
         return parts
 
@@ -114,8 +114,8 @@ class ObservationReader:
         return observation
 
     def _read_privileged(self, infos: Mapping[str, Any], rows: Rows) -> NDArray[np.float32]:
-        there, values = _of_rows(infos, "privileged", rows)
-        if not there.all():
+        present, values = _of_rows(infos, "privileged", rows)
+        if not present.all():
             raise ValueError(
                 'info["privileged"]: got none from the environment, expected the true state with '
                 "every observation, the first and the last of an episode too"
@@ -178,10 +178,10 @@ def _of_rows(infos: Mapping[str, Any], key: str, rows: Rows) -> tuple[Bools, Any
     if key not in infos:
         return np.zeros(len(rows), np.bool_), []
     values: Any = infos[key]
-    there = np.asarray(infos.get(f"_{key}", np.ones(len(values), np.bool_)))[rows]
+    present = np.asarray(infos.get(f"_{key}", np.ones(len(values), np.bool_)))[rows]
     if isinstance(values, np.ndarray) and values.dtype != object:
-        return there, values[rows[there]]
-    return there, [values[i] for i in rows[there]]  # Gymnasium stacks no lists and no np.bool_
+        return present, values[rows[present]]
+    return present, [values[i] for i in rows[present]]  # Gymnasium stacks no lists and no np.bool_
 
 
 def _flags(name: str, values: Any, n: int) -> Bools:

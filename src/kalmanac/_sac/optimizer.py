@@ -37,7 +37,7 @@ class Adam:
         betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:  # fmt: skip
         everything = [p for group in groups.values() for p in group]
-        self.values = side_by_side(everything)
+        self.values = flatten_parameters(everything)
         self.spans = _spans(groups)
         self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
         self._begin = self.spans[trailing.groups[0]].start
@@ -67,21 +67,21 @@ class Adam:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Adam's two averages and its count of steps, as tensors."""
-        kept = {"average": self._average, "square": self._square, "steps": self._steps}
-        return {name: x.clone() for name, x in kept.items()}
+        tensors = {"average": self._average, "square": self._square, "steps": self._steps}
+        return {name: x.clone() for name, x in tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state_dict` was taken, in the tensors that are there: graphs know them."""
         if state["average"].shape != self.values.shape:
-            came, own = len(state["average"]), len(self.values)
-            raise ValueError(f"adam: got averages of {came} numbers, expected {own}")
+            got, own = len(state["average"]), len(self.values)
+            raise ValueError(f"adam: got averages of {got} numbers, expected {own}")
         self._average.copy_(state["average"])
         self._square.copy_(state["square"])
         self._steps.copy_(state["steps"])
 
 
-def side_by_side(parameters: Sequence[Tensor]) -> Tensor:
-    """One tensor with the values of all; the parameters become views of it. Gaps are zero."""
+def flatten_parameters(parameters: Sequence[Tensor]) -> Tensor:
+    """Copy all into one tensor, of which the parameters become views. Gaps are zero."""
     values = parameters[0].new_zeros(sum(map(_room, parameters)), requires_grad=False)
     for parameter, view in zip(parameters, _views(values, parameters), strict=True):
         view.copy_(parameter.detach())

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from kalmanac._observation import Observation
 from kalmanac._ops.transfer import Returning, sent
-from kalmanac._sac.cuda_graph import Replayed, can_record
+from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.normalization import Normaliser
+from kalmanac._sac.normalization import ObservationNormalizer
 
 
 class PolicyState(NamedTuple):
@@ -31,8 +31,8 @@ class PolicyState(NamedTuple):
         return len(self.previous_action)
 
 
-class Asked:
-    """What a policy was asked for. On a GPU it may still be at work, and `actions` waits for it."""
+class PendingActions:
+    """Actions that a policy is choosing, perhaps still on a GPU: `actions` waits for them."""
 
     def __init__(self, action: Tensor, state: PolicyState) -> None:
         self.state = state  # with the actions in it
@@ -44,22 +44,22 @@ class Asked:
 
 
 class Policy:
-    """The actor of `learner` behind the normaliser, for n environments at a time.
+    """The actor of `learner` behind the normalizer, for n environments at a time.
 
-    On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `watched`:
+    On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `eager`:
     hooks on the actor's modules hear nothing of a replay. With `averaged`, the running average of
     the actor's weights acts, where the learner keeps one.
     """
 
     def __init__(
-        self, learner: Learner, normaliser: Normaliser | None, *, graph: bool = True,
+        self, learner: Learner, normalizer: ObservationNormalizer | None, *, graph: bool = True,
         averaged: bool = False,
     ) -> None:  # fmt: skip
-        self.learner, self.normaliser, self.graph = learner, normaliser, graph
+        self.learner, self.normalizer, self.graph = learner, normalizer, graph
         self.averaged = averaged
         self.device = learner.device
-        self.watched = False
-        self._replayed: dict[Hashable, Replayed] = {}
+        self.eager = False
+        self._graphed_calls: dict[Hashable, GraphedCall] = {}
 
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
@@ -73,74 +73,74 @@ class Policy:
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        asked = self.ask(observation, state, episode_start, explore=explore, generator=generator)
-        return asked.actions(), asked.state
+        pending = self.ask(observation, state, episode_start, explore=explore, generator=generator)
+        return pending.actions(), pending.state
 
     def ask(
         self, observation: Observation[NDArray[Any]], state: PolicyState,
         episode_start: NDArray[np.bool_], *, explore: bool,
         generator: torch.Generator | None = None,
-    ) -> Asked:  # fmt: skip
-        """`act`, but on a GPU nobody waits for it before the actions are read.
+    ) -> PendingActions:  # fmt: skip
+        """Act, but on a GPU wait for the actions only where they are read.
 
         What is asked meanwhile, of this or another policy, comes after it on the device.
         """
         parts = observation._replace(privileged=None).parts()
         start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
-        shown = Observation(**dict(zip(parts, tensors, strict=True)))
-        if self.normaliser is not None:
-            shown = self.normaliser.normalize(shown)
-        draws = (generator or self.learner.acting) if explore else None
-        if not can_record(self.device) or self.watched or not self.graph:
-            action, after = self._act(shown, start, state, draws)
+        current = Observation(**dict(zip(parts, tensors, strict=True)))
+        if self.normalizer is not None:
+            current = self.normalizer.normalize(current)
+        rng = (generator or self.learner.acting) if explore else None
+        if not can_record(self.device) or self.eager or not self.graph:
+            action, next_state = self._act(current, start, state, rng)
         else:
-            action, after = self._replay(shown, start, state, draws)
-        return Asked(action, after)
+            action, next_state = self._replay(current, start, state, rng)
+        return PendingActions(action, next_state)
 
     def choose(
         self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
     ) -> tuple[Tensor, PolicyState]:
         """The most likely actions for n raw observations on the device, where all stays."""
-        if self.normaliser is not None:
-            observation = self.normaliser.normalize(observation)
+        if self.normalizer is not None:
+            observation = self.normalizer.normalize(observation)
         return self._act(observation, episode_start, state, None)
 
     def _act(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        draws: torch.Generator | None,
+        rng: torch.Generator | None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
         action, encoder = self.learner.act(
             observation, state.previous_action, state.encoder, episode_start=episode_start,
-            explore=draws is not None, generator=draws, averaged=self.averaged,
+            explore=rng is not None, generator=rng, averaged=self.averaged,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 
     def _replay(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        draws: torch.Generator | None,
+        rng: torch.Generator | None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
         """`_act` as a graph: one for each set and shape of inputs and each generator."""
         parts, kind = observation.parts(), type(state.encoder)
         names = list(parts)
         inputs = [*parts.values(), episode_start, state.previous_action, *state.encoder]
-        key = (tuple(names), tuple(x.shape for x in inputs), id(draws))
+        key = (tuple(names), tuple(x.shape for x in inputs), id(rng))
 
         def flat(inputs: list[Tensor]) -> list[Tensor]:
-            shown = Observation(**dict(zip(names, inputs, strict=False)))
-            start, before, *memory = inputs[len(names) :]
-            action, after = self._act(shown, start, PolicyState(kind(*memory), before), draws)
+            current = Observation(**dict(zip(names, inputs, strict=False)))
+            start, previous, *memory = inputs[len(names) :]
+            action, after = self._act(current, start, PolicyState(kind(*memory), previous), rng)
             return [action, after.previous_action, *after.encoder]
 
-        if key not in self._replayed:
-            drawn_from = [] if draws is None else [draws]
-            self._replayed[key] = Replayed(flat, drawn_from, self.device)
-        action, before, *memory = self._replayed[key](inputs)
-        return action, PolicyState(kind(*memory), before)
+        if key not in self._graphed_calls:
+            generators = [] if rng is None else [rng]
+            self._graphed_calls[key] = GraphedCall(flat, generators, self.device)
+        action, previous, *memory = self._graphed_calls[key](inputs)
+        return action, PolicyState(kind(*memory), previous)
 
-    def instead(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
-        """`state`, but with `action` as what was really done."""
-        done = torch.as_tensor(action, device=self.device)
-        return PolicyState(state.encoder, self.learner.action_as_input(done))
+    def replace_action(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
+        """Return `state` with `action` as what was really done."""
+        tensor = torch.as_tensor(action, device=self.device)
+        return PolicyState(state.encoder, self.learner.action_as_input(tensor))
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
@@ -184,14 +184,14 @@ class Session:
         What else the environment says of this step, forbidden actions and missing readings, goes to
         `predict` as it is.
         """
-        told = {"action_masks": action_masks, "observed": observed}
+        arguments = {"action_masks": action_masks, "observed": observed}
         predict: Callable[..., tuple[Any, Any]] = self.model.predict
         action, self.state = predict(
             observation,
             state=self.state,
             episode_start=self._starts,
             deterministic=self.deterministic,
-            **{name: x for name, x in told.items() if x is not None},
+            **{name: x for name, x in arguments.items() if x is not None},
         )
         self._starts = None
         return action

@@ -69,14 +69,14 @@ class Problem:
 
     def require_same(self, env: VectorEnv[Any, Any, Any]) -> None:
         """Refuse an environment with other spaces."""
-        for name, came in (
+        for name, got in (
             ("observation_space", env.single_observation_space),
             ("action_space", env.single_action_space),
             ("privileged_space", self.privileged_space and privileged_space(env)),
         ):
             own = getattr(self, name)
-            if came != own:
-                raise ValueError(f"env.{name}: got {came}, expected {own} as in training")
+            if got != own:
+                raise ValueError(f"env.{name}: got {got}, expected {own} as in training")
 
     def observe(
         self, observation: Any, *, action_masks: Any = None, observed: Any = None

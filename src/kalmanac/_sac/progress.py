@@ -11,7 +11,7 @@ from torch import Tensor
 from kalmanac._bars import Bars
 from kalmanac._messages import duration
 from kalmanac._sac.callbacks import Callback, RecentEpisodes
-from kalmanac._sac.streams import Episode
+from kalmanac._sac.episode_streams import Episode
 
 if TYPE_CHECKING:
     from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -47,7 +47,7 @@ class Progress(Callback):
         self._bar = 0
 
     def on_start(self, model: "RecurrentSAC") -> None:
-        """The clock starts."""
+        """Start the clock."""
         self._past.append((time.perf_counter(), model.num_timesteps - self.start, 0))
         self._bars = Bars(self.stream)
         self._bar = self._bars.add(self.total)
@@ -71,14 +71,14 @@ class Progress(Callback):
             return
         else:
             self._next_line = (done // self.every + 1) * self.every
-        self._look(done)
+        self._advance(done)
         self._due()
         if not self._on_terminal:
             self.say(f"{done:,} of {self.total:,} steps  {self.figures()}")
 
     def on_end(self, model: "RecurrentSAC") -> None:
         """Leave the bar as it is."""
-        self._look(model.num_timesteps - self.start)
+        self._advance(model.num_timesteps - self.start)
         self.stop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Progress(Callback):
     def evaluating(
         self, name: str, steps: int, done: int, episodes: int, seed: int | None = None
     ) -> None:
-        """Where it is time, how far an evaluation is."""
+        """Show how far an evaluation is, where it is time."""
         if time.perf_counter() < self._next_look:
             return
         whose = "" if seed is None else f"seed {seed}, "
@@ -109,7 +109,7 @@ class Progress(Callback):
             self.say(text)
 
     def say(self, text: str) -> None:
-        """A line, above the bar where there is one."""
+        """Print a line, above the bar where there is one."""
         if self._bars is None:
             print(text, file=self.stream, flush=True)
         else:
@@ -131,11 +131,11 @@ class Progress(Callback):
         return self._bars is not None and self._bars.shown
 
     def _due(self) -> None:
-        """When to look again."""
+        """Set the time of the next display."""
         wait = SECONDS_A_LOOK if self._on_terminal else SECONDS_A_LINE
         self._next_look = time.perf_counter() + wait
 
-    def _look(self, done: int) -> None:
+    def _advance(self, done: int) -> None:
         """Remember how far it is, and move the bar."""
         now = time.perf_counter()
         self._past.append((now, done, self._updates))

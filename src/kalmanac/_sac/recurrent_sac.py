@@ -17,24 +17,24 @@ from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.callbacks import Callback, Callbacks
 from kalmanac._sac.config import AgentSettings, Arguments, takes
+from kalmanac._sac.episode_streams import Environment, as_vector
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Learner, Metrics
 from kalmanac._sac.loop import Member, TrainingLoop
 from kalmanac._sac.model_check import (
     changed_config,
-    check_learnt,
+    check_learned,
     check_model,
     config_of,
     reading,
     with_temperature,
 )
 from kalmanac._sac.model_file import read_model, write_model
-from kalmanac._sac.normalization import Normaliser, ReturnScale
+from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
 from kalmanac._sac.policy import Policy, PolicyState, Session
 from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
-from kalmanac._sac.streams import Environment, as_vector
 from kalmanac._sac.training import Training
 
 
@@ -76,13 +76,13 @@ class RecurrentSAC:
         self._predicting = torch.Generator(self.device).manual_seed(self.seed)
         self.num_timesteps = 0  # transitions, of all environments and trainings together
         self.num_updates = 0
-        self.normaliser: Normaliser | None = None
+        self.normalizer: ObservationNormalizer | None = None
         scaled = self.settings.normalize_rewards
         self.return_scale = ReturnScale(self.settings.gamma) if scaled else None
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
-        self._policy_alone = False  # loaded without critic and optimiser
+        self._policy_alone = False  # loaded without critic and optimizer
         if env is not None:
             self.set_env(env)
 
@@ -108,12 +108,12 @@ class RecurrentSAC:
 
     @property
     def learner(self) -> Learner:
-        """The networks and their optimiser."""
+        """The networks and their optimizer."""
         return self._known()[1].learner
 
     @property
     def policy(self) -> Policy:
-        """What predicts: the actor with averaged weights, with the normaliser before it."""
+        """What predicts: the actor with averaged weights, with the normalizer before it."""
         return self._known()[1]
 
     @property
@@ -150,8 +150,10 @@ class RecurrentSAC:
         """
         members = Callbacks(callback).members
         if progress_bar:
-            begun = self.num_timesteps
-            members.append(Progress(total_timesteps, sys.stderr, every=log_interval, start=begun))
+            start_step = self.num_timesteps
+            members.append(
+                Progress(total_timesteps, sys.stderr, every=log_interval, start=start_step)
+            )
         for _ in self.advance(total_timesteps, members):
             pass
         return self
@@ -190,8 +192,8 @@ class RecurrentSAC:
             observed: (n,) bool, False where the reading is missing; None: none is.
         """
         problem, policy = self._known()
-        shown, single = problem.observe(observation, action_masks=action_masks, observed=observed)
-        n = len(shown.vector)
+        encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
+        n = len(encoded.vector)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -203,20 +205,20 @@ class RecurrentSAC:
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
         action, state = policy.act(
-            shown, state, starts, explore=not deterministic, generator=self._predicting
+            encoded, state, starts, explore=not deterministic, generator=self._predicting
         )
         actions = problem.actions.decode(action)
         return (actions[0] if single else actions), state
 
     @contextmanager
-    def overheard(self) -> Iterator[None]:
-        """While it is entered, hooks on the actor's modules hear every step, on a GPU too."""
+    def eager_acting(self) -> Iterator[None]:
+        """Act without CUDA graphs inside: hooks on the actor's modules run at every step."""
         policy = self._known()[1]
-        policy.watched = True
+        policy.eager = True
         try:
             yield
         finally:
-            policy.watched = False
+            policy.eager = False
 
     def set_random_seed(self, seed: int) -> None:
         """Decide the actions that `predict` draws from now on; the training's are its own."""
@@ -318,7 +320,7 @@ class RecurrentSAC:
             "spaces": problem.to_json(),
             "num_timesteps": self.num_timesteps,
             "num_updates": self.num_updates,
-            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "normaliser": None if self.normalizer is None else self.normalizer.state_dict(),
             "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
             "learner": policy.learner.state_dict(),
         }
@@ -326,13 +328,13 @@ class RecurrentSAC:
     def _load_document(self, document: dict[str, Any]) -> None:
         self._policy_alone = document["learner"] is None
         own = self.learner.actor if self._policy_alone else self.learner
-        check_learnt(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
+        check_learned(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})
         if self._policy_alone:
             self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
-        if self.normaliser is not None:
-            self.normaliser.load_state_dict(document["normaliser"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(document["normaliser"])
         if self.return_scale is not None:
             self.return_scale.load_state_dict(document["return_scale"])
         self.num_timesteps = document["num_timesteps"]
@@ -340,7 +342,7 @@ class RecurrentSAC:
 
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:
-            self.normaliser = Normaliser(
+            self.normalizer = ObservationNormalizer(
                 problem.sizes.observation, scaled=problem.observations.scaled
             )
         learner = Learner(
@@ -349,13 +351,13 @@ class RecurrentSAC:
         )  # fmt: skip
         self._problem = problem
         graph = self.settings.graph
-        self._policy = Policy(learner, self.normaliser, graph=graph, averaged=True)
+        self._policy = Policy(learner, self.normalizer, graph=graph, averaged=True)
 
     def _new_training(
         self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
     ) -> Training:
         problem, policy = self._known()
-        explorer = Policy(policy.learner, self.normaliser, graph=self.settings.graph)
+        explorer = Policy(policy.learner, self.normalizer, graph=self.settings.graph)
         return Training(
             explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
             steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,

@@ -8,7 +8,7 @@ import torch
 
 from kalmanac._files.document import MALFORMED, malformed
 from kalmanac._replay.buffer import Replay
-from kalmanac._replay.replay_file import KeptReplay, read_replay, write_replay
+from kalmanac._replay.replay_file import StoredReplay, read_replay, write_replay
 from kalmanac._sac.problem import Problem
 
 SUFFIX = ".replay"
@@ -29,35 +29,37 @@ def read_buffer(
     source = Path(path) if Path(path).exists() else _named(path)
     if not source.is_file():
         raise FileNotFoundError(f"path: got {os.fspath(path)!r}, expected an existing replay file")
-    kept = read_replay(source)
-    _require_same(kept, problem)
-    if kept.capacity != capacity:
+    stored = read_replay(source)
+    _require_same(stored, problem)
+    if stored.capacity != capacity:
         raise ValueError(
-            f"buffer_size: got {kept.capacity} in {source}, expected {capacity} as in the model "
-            f"(load(…, buffer_size={kept.capacity}) makes it so)"
+            f"buffer_size: got {stored.capacity} in {source}, expected {capacity} as in the model "
+            f"(load(…, buffer_size={stored.capacity}) makes it so)"
         )
-    replay = Replay(problem.sizes, kept.streams, capacity=capacity, device=device)
-    kept.restore(replay)
+    replay = Replay(problem.sizes, stored.streams, capacity=capacity, device=device)
+    stored.restore(replay)
     return replay
 
 
-def _require_same(kept: KeptReplay, problem: Problem) -> None:
+def _require_same(stored: StoredReplay, problem: Problem) -> None:
     """Refuse what another environment has left; what a problem consists of is compared by name."""
     try:
-        came = Problem.from_json(kept.about["spaces"])
+        got = Problem.from_json(stored.about["spaces"])
     except MALFORMED as error:
-        raise malformed(str(kept.file), error) from None
+        raise malformed(str(stored.file), error) from None
     named: dict[str, tuple[Any, Any]] = {
-        name: (getattr(came, name), getattr(problem, name))
+        name: (getattr(got, name), getattr(problem, name))
         for name in ("observation_space", "action_space", "privileged_space")
     }
     named |= {
-        f"sizes.{name}": (getattr(came.sizes, name), own)
+        f"sizes.{name}": (getattr(got.sizes, name), own)
         for name, own in problem.sizes._asdict().items()
     }
-    for name, (its, own) in named.items():
-        if its != own:
-            raise ValueError(f"{name}: got {its} in {kept.file}, expected {own} as in the model")
+    for name, (theirs, own) in named.items():
+        if theirs != own:
+            raise ValueError(
+                f"{name}: got {theirs} in {stored.file}, expected {own} as in the model"
+            )
 
 
 def _named(path: str | os.PathLike[str]) -> Path:

@@ -15,15 +15,15 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.collector import Collected, Collector
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import Captured, Work, can_record
+from kalmanac._sac.cuda_graph import GraphedUpdates, Work, can_record
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.normalization import ReturnScale
-from kalmanac._sac.policy import Asked, Policy, PolicyState
+from kalmanac._sac.policy import PendingActions, Policy, PolicyState
 
 
 class Training(Work):
-    """Collects with the policy, draws batches, and knows how many updates are due.
+    """Collects with the policy, samples batches, and knows how many updates are due.
 
     `steps_before` is what the agent had seen before this training: beyond `learning_starts`, its
     own policy acts from the first step on, and learns as soon as a batch can be drawn. What a
@@ -50,16 +50,16 @@ class Training(Work):
             sizes, capacity = policy.learner.sizes, settings.buffer_size
             replay = Replay(sizes, env.num_envs, capacity=capacity, device=policy.device)
         self.replay = replay
-        self._held_before = self.replay.steps
+        self._stored_before = self.replay.steps
         self._make_streams(env.num_envs)
         self._state: PolicyState | None = None  # before the first vector step
-        self._asked: Asked | None = None  # actions that are chosen and not taken
+        self._pending: PendingActions | None = None  # actions that are chosen and not taken
         self._attach(env, seed)
-        self._captured: Captured | None = None
+        self._graphed_updates: GraphedUpdates | None = None
 
     def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Go on in another environment; the episodes under way end as truncated."""
-        self._captured = None  # it draws from the generator of before
+        self._graphed_updates = None  # it draws from the generator of before
         self._make_streams(env.num_envs)
         self._attach(env, seed)
 
@@ -68,22 +68,22 @@ class Training(Work):
 
         On a GPU nobody waits for it before `collect`.
         """
-        if self._asked is not None:
+        if self._pending is not None:
             return
         if self._state is None:
-            begun = self.collector.reset(self._env_seed)
-            if self.policy.normaliser is not None:
-                self.policy.normaliser.update(begun.observations)
+            collected = self.collector.reset(self._env_seed)
+            if self.policy.normalizer is not None:
+                self.policy.normalizer.update(collected.observations)
             self._state = self.policy.start(self.collector.streams.num_envs)
-        shown, start = self.collector.observation, self.collector.episode_start
-        self._asked = self.policy.ask(shown, self._state, start, explore=True)
+        observation, start = self.collector.observation, self.collector.episode_start
+        self._pending = self.policy.ask(observation, self._state, start, explore=True)
 
     def collect(self) -> Collected:
-        """One vector step, with the actions that were asked for, or are now."""
+        """Make one vector step, with the pending actions or new ones."""
         self.ask()
         collected = self.collector.take(self._chosen())
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.update(collected.observations)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(collected.observations)
         if self.return_scale is not None:
             self.return_scale.update(collected.reward, collected.stepped, collected.ended)
         self.transitions += collected.transitions
@@ -96,47 +96,49 @@ class Training(Work):
 
     def updates_due(self) -> int:
         """Updates that the transitions collected so far call for and that have not been made."""
-        warm_up = self.settings.warm_up(self._seen_before, self._held_before)
+        warm_up = self.settings.warm_up(self._warm_up_before, self._stored_before)
         return self.settings.updates_after(self.transitions, warm_up) - self.updates
 
     def update(self) -> Metrics:
-        """Draw a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
+        """Sample a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
         if not can_record(self.policy.device):
             return self.run()
-        if self._captured is None:
-            self._captured = Captured([self], self.policy.device, record=self.settings.graph)
-        return self._captured()[0]
+        if self._graphed_updates is None:
+            self._graphed_updates = GraphedUpdates(
+                [self], self.policy.device, record=self.settings.graph
+            )
+        return self._graphed_updates()[0]
 
     def run(self) -> Metrics:
-        """Draw a batch and learn from it, eagerly."""
-        return self.policy.learner.update(self._draw(self._drawing))
+        """Sample a batch and learn from it, eagerly."""
+        return self.policy.learner.update(self._sample(self._sampling))
 
     def prepare(self) -> None:
-        """Bring what batches are drawn from up to date on the device."""
+        """Bring what batches are sampled from up to date on the device."""
         self.replay.settle()
-        if self.policy.normaliser is not None:
-            self.policy.normaliser.settle(self.policy.device)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.settle(self.policy.device)
         if self.return_scale is not None:
             self.return_scale.settle(self.policy.device)
 
     def places(self) -> Hashable:
-        """Of the replay; all else stays where it is."""
+        """Return the places of the replay; all else stays where it is."""
         return self.replay.places()
 
     def generators(self) -> Sequence[torch.Generator]:
-        """Of drawing and of learning."""
-        return [self._drawing, self.policy.learner.learning]
+        """Return those of sampling and of learning."""
+        return [self._sampling, self.policy.learner.learning]
 
     def batch_aside(self) -> Batch:
-        """A batch for looking at: the updates draw the same ones whether it is asked for or not."""
-        return self._draw(self._looking)
+        """Sample a batch for diagnostics, which does not change the batches of updates."""
+        return self._sample(self._diagnosing)
 
     @property
-    def _seen_before(self) -> int:
-        return max(self.steps_before, self._held_before)
+    def _warm_up_before(self) -> int:
+        return max(self.steps_before, self._stored_before)
 
     def _make_streams(self, streams: int) -> None:
-        """Room for so many environments; the episodes under way end as truncated."""
+        """Make room for so many environments; the episodes under way end as truncated."""
         self.replay.close()
         if streams > self.replay.streams:
             self.replay = _with_streams(self.replay, streams)
@@ -150,12 +152,12 @@ class Training(Work):
         )  # fmt: skip
         if self.return_scale is not None:
             self.return_scale.attach(env.num_envs)
-        self._state = self._asked = None
-        self._env_seed, warm_up, drawing, looking = self._seeds(seed)
+        self._state = self._pending = None
+        self._env_seed, warm_up, sampling, diagnosing = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
         device = self.policy.device
-        self._drawing = torch.Generator(device).manual_seed(drawing)
-        self._looking = torch.Generator(device).manual_seed(looking)
+        self._sampling = torch.Generator(device).manual_seed(sampling)
+        self._diagnosing = torch.Generator(device).manual_seed(diagnosing)
 
     def _bootstraps(self, env: VectorEnv[Any, Any, Any]) -> bool:
         """Whether an episode that `env` truncates is one that might have gone on."""
@@ -169,24 +171,24 @@ class Training(Work):
         return stated
 
     def _seeds(self, seed: int) -> tuple[int, int, int, int]:
-        """For the environment, the warm-up, drawing and looking, from here on."""
+        """Seeds of the environment, the warm-up, sampling and diagnostics, from here on."""
         words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
-        env_seed, warm_up, drawing, looking = (int(word) for word in words.generate_state(4))
-        return env_seed % 2**31, warm_up, drawing, looking  # some take no more bits
+        env_seed, warm_up, sampling, diagnosing = (int(word) for word in words.generate_state(4))
+        return env_seed % 2**31, warm_up, sampling, diagnosing  # some take no more bits
 
     def _chosen(self) -> NDArray[Any]:
         """The actions to take, and the memory behind them."""
-        assert self._asked is not None
-        action, state = self._asked.actions(), self._asked.state
-        if self._seen_before + self.transitions < self.settings.learning_starts:
+        assert self._pending is not None
+        action, state = self._pending.actions(), self._pending.state
+        if self._warm_up_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
             mask = self.collector.observation.action_mask
             action = self.actions.sample(self._warm_up, len(action), mask)
-            state = self.policy.instead(action, state)
-        self._state, self._asked = state, None
+            state = self.policy.replace_action(action, state)
+        self._state, self._pending = state, None
         return action
 
-    def _draw(self, generator: torch.Generator) -> Batch:
+    def _sample(self, generator: torch.Generator) -> Batch:
         settings = self.settings
         batch = self.replay.sample(
             settings.batch_size,
@@ -199,8 +201,8 @@ class Training(Work):
         )
         if self.return_scale is not None:
             batch = self.return_scale.batch(batch)
-        normaliser = self.policy.normaliser
-        return batch if normaliser is None else normaliser.batch(batch)
+        normalizer = self.policy.normalizer
+        return batch if normalizer is None else normalizer.batch(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """All but the replay and the learner, as arrays and plain data.
@@ -208,7 +210,7 @@ class Training(Work):
         "episodes" is None before the first step, and False where the environment cannot tell its
         state: those under way are then lost. Actions that are chosen and not taken are no state.
         """
-        if self._asked is not None:
+        if self._pending is not None:
             raise ValueError(
                 "checkpoint: got one between the choice of actions and their step, expected one "
                 "after a step, as in `on_step`"
@@ -225,11 +227,11 @@ class Training(Work):
             "transitions": self.transitions,
             "updates": self.updates,
             "steps_before": self.steps_before,
-            "held_before": self._held_before,
+            "held_before": self._stored_before,
             "env_seed": self._env_seed,
             "warm_up": self._warm_up.bit_generator.state,
-            "drawing": self._drawing.get_state(),
-            "looking": self._looking.get_state(),
+            "drawing": self._sampling.get_state(),
+            "looking": self._diagnosing.get_state(),
             "episodes": episodes,
         }
 
@@ -241,11 +243,11 @@ class Training(Work):
         """
         self.transitions, self.updates = state["transitions"], state["updates"]
         self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
-        self._held_before = state.get("held_before", 0)
-        self._state = self._asked = None  # what was chosen belongs to other episodes
+        self._stored_before = state.get("held_before", 0)
+        self._state = self._pending = None  # what was chosen belongs to other episodes
         self._warm_up.bit_generator.state = state["warm_up"]
-        load_generator(self._drawing, state["drawing"])
-        load_generator(self._looking, state["looking"])
+        load_generator(self._sampling, state["drawing"])
+        load_generator(self._diagnosing, state["looking"])
         episodes = state["episodes"]
         if episodes is False:
             if self.return_scale is not None:

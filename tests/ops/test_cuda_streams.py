@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kalmanac._ops.streams import SideBySide
+from kalmanac._ops.cuda_streams import ForkedStreams
 
 
 def test_without_a_gpu_pieces_run_in_order() -> None:
@@ -13,7 +13,7 @@ def test_without_a_gpu_pieces_run_in_order() -> None:
         ran.append(number)
         return 10 * number
 
-    together = SideBySide(torch.device("cpu"), most=3)
+    together = ForkedStreams(torch.device("cpu"), most=3)
     assert together(None, lambda: piece(1), lambda: piece(2), lambda: piece(3)) == [10, 20, 30]
     assert ran == [1, 2, 3]
     assert together(None, lambda: piece(4)) == [40]
@@ -21,14 +21,14 @@ def test_without_a_gpu_pieces_run_in_order() -> None:
 
 def test_more_pieces_than_streams_are_refused_before_the_first_one_runs() -> None:
     ran: list[int] = []
-    together = SideBySide(torch.device("cpu"), most=2)
+    together = ForkedStreams(torch.device("cpu"), most=2)
     with pytest.raises(ValueError, match="pieces: got 3, expected at most 2"):
         together(None, *[lambda: ran.append(1)] * 3)
     assert not ran
 
 
 def gradients_of(
-    together: SideBySide, given: torch.Tensor, weights: list[torch.Tensor]
+    together: ForkedStreams, given: torch.Tensor, weights: list[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     """Long pieces with a common input, which nobody else keeps; their results meet on one stream,
     and that stream asks for memory while the backward runs."""
@@ -46,10 +46,10 @@ def gradients_of(
 
     roots = forward()
     slopes = [torch.ones_like(y) * 3 for y in roots]
-    found = torch.autograd.grad(roots, weights, slopes)
-    together.hold(found)
+    actual = torch.autograd.grad(roots, weights, slopes)
+    together.hold(actual)
     scratch = [torch.full_like(given, 7.0) for _ in range(4)]
-    return tuple(g + scratch[0] for g in found)
+    return tuple(g + scratch[0] for g in actual)
 
 
 @pytest.mark.gpu
@@ -59,10 +59,10 @@ def test_streams_change_no_number(captured: bool) -> None:
     torch.manual_seed(0)
     weights = [torch.randn(512, 512, device=device).requires_grad_() for _ in range(3)]
     given = torch.randn(512, 512, device=device) / 30
-    alone = SideBySide(torch.device("cpu"), most=3)  # one after the other, on one stream
+    alone = ForkedStreams(torch.device("cpu"), most=3)  # one after the other, on one stream
     truth = gradients_of(alone, given, weights)
     torch.cuda.synchronize()
-    beside = SideBySide(device, most=3)
+    beside = ForkedStreams(device, most=3)
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     if captured:
         stream.wait_stream(torch.cuda.current_stream())
@@ -70,19 +70,19 @@ def test_streams_change_no_number(captured: bool) -> None:
             gradients_of(beside, given, weights)
         torch.cuda.current_stream().wait_stream(stream)
         with torch.cuda.graph(graph, stream=stream):
-            found = gradients_of(beside, given, weights)
+            actual = gradients_of(beside, given, weights)
     for _ in range(20):
         if captured:
             graph.replay()
         else:
-            found = gradients_of(beside, given, weights)
-        assert all(torch.equal(a, b) for a, b in zip(found, truth, strict=True))
+            actual = gradients_of(beside, given, weights)
+        assert all(torch.equal(a, b) for a, b in zip(actual, truth, strict=True))
 
 
 @pytest.mark.gpu
 def test_a_piece_that_fails_while_recording_is_named_and_leaves_nothing_open() -> None:
     device = torch.device("cuda")
-    together = SideBySide(device, most=2)
+    together = ForkedStreams(device, most=2)
     x = torch.ones(8, device=device)
 
     def fails() -> None:

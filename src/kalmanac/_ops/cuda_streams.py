@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 
-class SideBySide:
+class ForkedStreams:
     """Runs up to `most` pieces of work one after the other, on a GPU each on a stream of its own.
 
     Autograd runs the backward of an operation on the stream of its forward, so that the backwards
@@ -18,40 +18,40 @@ class SideBySide:
 
     def __init__(self, device: torch.device, most: int) -> None:
         self._device, self._most = device, most
-        self._sides: list[torch.cuda.Stream] = []
-        self._held: list[Any] = []
+        self._side_streams: list[torch.cuda.Stream] = []
+        self._kept_alive: list[Any] = []
 
     def __call__(self, shared: Any, *pieces: Callable[[], Any]) -> list[Any]:
-        """What the pieces return."""
+        """Run the pieces and return their results."""
         if len(pieces) > self._most:
             raise ValueError(f"pieces: got {len(pieces)}, expected at most {self._most}")
         if self._device.type != "cuda" or self._most == 1:
             return [piece() for piece in pieces]
-        if not self._sides:  # now: there are 32 streams in all, and not every learner learns
-            self._sides = [torch.cuda.Stream(self._device) for _ in range(self._most - 1)]
+        if not self._side_streams:  # now: there are 32 streams in all, and not every learner learns
+            self._side_streams = [torch.cuda.Stream(self._device) for _ in range(self._most - 1)]
         self.forget()
         self.hold(shared)
         *others, last = pieces  # the last one stays where the work came from
-        main, begun = torch.cuda.current_stream(self._device), []
-        found: list[Any] = []
-        self.hold(found)
+        main, started = torch.cuda.current_stream(self._device), []
+        results: list[Any] = []
+        self.hold(results)
         try:
-            for piece, side in zip(others, self._sides, strict=False):
+            for piece, side in zip(others, self._side_streams, strict=False):
                 side.wait_stream(main)
-                begun.append(side)
+                started.append(side)
                 with torch.cuda.stream(side):
-                    found.append(piece())
-            found.append(last())
+                    results.append(piece())
+            results.append(last())
         finally:  # a recording that has failed must be joined too, else it tells of that instead
-            for side in begun:
+            for side in started:
                 main.wait_stream(side)
-        return found
+        return results
 
     def hold(self, *things: Any) -> None:
-        """Until the next call."""
-        if self._sides:
-            self._held += things
+        """Keep things until the next call."""
+        if self._side_streams:
+            self._kept_alive += things
 
     def forget(self) -> None:
         """Let go of all that is held."""
-        self._held = []
+        self._kept_alive = []

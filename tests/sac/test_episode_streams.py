@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
-from kalmanac._sac.streams import EpisodeStreams, as_vector, autoreset_mode
+from kalmanac._sac.episode_streams import EpisodeStreams, as_vector, autoreset_mode
 from tests.sac.counting import Counting, counting_vector
 
 BOTH = pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
@@ -40,18 +40,18 @@ def test_what_is_no_environment_is_refused():
 def test_episodes_of_a_vector_with_different_lengths(mode):
     streams = EpisodeStreams(counting_vector((1,), (3, 1), mode=mode))
     streams.reset(seed=0)
-    found: dict[int, list] = {0: [], 1: []}
-    while min(map(len, found.values())) < 4:
+    actual: dict[int, list] = {0: [], 1: []}
+    while min(map(len, actual.values())) < 4:
         for episode in streams.step(np.array([1, 2])).episodes:
-            found[episode.stream].append(episode)
-    assert [e.length for e in found[0][:4]] == [1, 1, 1, 1]
-    assert [e.length for e in found[1][:4]] == [3, 1, 3, 1]
+            actual[episode.stream].append(episode)
+    assert [e.length for e in actual[0][:4]] == [1, 1, 1, 1]
+    assert [e.length for e in actual[1][:4]] == [3, 1, 3, 1]
     # rewards 10 · episode + time
-    assert [e.total_reward for e in found[1][:4]] == [1 + 2 + 3, 11, 21 + 22 + 23, 31]
-    assert [e.terminated for e in found[1][:4]] == [True, False, True, False]
-    assert [e.info["win"] for e in found[1][:4]] == [True, False, False, True]
-    assert all(set(e.info) == {"privileged", "win"} for e in found[0])
-    assert [e.info["privileged"][0] for e in found[1][:4]] == [3, 1, 3, 1], "the last step's info"
+    assert [e.total_reward for e in actual[1][:4]] == [1 + 2 + 3, 11, 21 + 22 + 23, 31]
+    assert [e.terminated for e in actual[1][:4]] == [True, False, True, False]
+    assert [e.info["win"] for e in actual[1][:4]] == [True, False, False, True]
+    assert all(set(e.info) == {"privileged", "win"} for e in actual[0])
+    assert [e.info["privileged"][0] for e in actual[1][:4]] == [3, 1, 3, 1], "the last step's info"
 
 
 @BOTH
@@ -64,10 +64,10 @@ def test_infos_without_rows_hold_for_every_environment(mode):
     class Telling(VectorWrapper):
         def step(self, actions):
             *outcome, infos = self.env.step(actions)
-            told = shared | {"label": ["left", "right"], "nested": {"speed": 1.5}}
+            extra = shared | {"label": ["left", "right"], "nested": {"speed": 1.5}}
             if "final_info" in infos:
-                infos["final_info"] |= told
-            return *outcome, infos | told
+                infos["final_info"] |= extra
+            return *outcome, infos | extra
 
     streams = EpisodeStreams(Telling(counting_vector((1,), (1,), mode=mode)))
     streams.reset()

@@ -84,8 +84,8 @@ def share_an_environment(
     """Is any single environment in both? Of vectors that do not show theirs, the vector counts."""
 
     def inside(env: VectorEnv[Any, Any, Any]) -> set[int]:
-        seen = env.unwrapped
-        return {id(getattr(e, "unwrapped", e)) for e in getattr(seen, "envs", [seen])}
+        vector = env.unwrapped
+        return {id(getattr(e, "unwrapped", e)) for e in getattr(vector, "envs", [vector])}
 
     return one is not None and bool(inside(one) & inside(other))
 
@@ -108,8 +108,8 @@ class EpisodeStreams:
         self.env = env
         self.mode = autoreset_mode(env)
         self._copies = CopiesHandedOut(env)
-        self._lasts = None if self._copies.reached else LastObservations()
-        self._shown: Any = None  # the last observations
+        self._last_observations = None if self._copies.reached else LastObservations()
+        self._observation: Any = None  # the last observations
         self._over = np.zeros(env.num_envs, dtype=np.bool_)  # NEXT_STEP: will reset
         self._reward = np.zeros(env.num_envs)
         self._length = np.zeros(env.num_envs, dtype=np.int64)
@@ -125,7 +125,7 @@ class EpisodeStreams:
             observation, infos = self.env.reset(seed=seed)
         self._over[:] = False
         self._reward[:], self._length[:] = 0.0, 0
-        self._shown = observation
+        self._observation = observation
         return observation, infos
 
     def step(self, actions: Any) -> Arrival:
@@ -144,8 +144,8 @@ class EpisodeStreams:
         if self.mode is AutoresetMode.SAME_STEP:
             begun, moved = ended, rows
             last = self._final_observations(rows, infos) if len(rows) else []
-            if last and self._lasts is not None and self._shown is not None:
-                self._lasts.look(rows.tolist(), last, observation, self._shown)
+            if last and self._last_observations is not None and self._observation is not None:
+                self._last_observations.check(rows.tolist(), last, observation, self._observation)
             last_infos = infos.get("final_info", {})
         else:
             begun, moved, last, last_infos = self._over, rows[:0], [], infos
@@ -156,7 +156,7 @@ class EpisodeStreams:
         )  # fmt: skip
         episodes = [Episode(*values) for values in of_each]
         self._reward[rows], self._length[rows] = 0.0, 0
-        self._shown = observation
+        self._observation = observation
         return Arrival(
             stepped, reward, terminated, truncated, observation, begun, infos, moved, last,
             last_infos, episodes,
@@ -194,22 +194,22 @@ class EpisodeStreams:
 
 def _rows(infos: Mapping[str, Any], rows: list[int], n: int) -> list[dict[str, Any]]:
     """The infos of these environments out of those of n; what has no n rows holds for all."""
-    found: list[dict[str, Any]] = [{} for _ in rows]
+    row_infos: list[dict[str, Any]] = [{} for _ in rows]
     if not rows:
-        return found
+        return row_infos
     for key, value in infos.items():
         if key.startswith("_") or key in ("final_obs", "final_info"):
             continue
         present: Any = infos.get(f"_{key}")
-        told = [bool(present[i]) for i in rows] if _has_rows(present, n) else [True] * len(rows)
+        has_key = [bool(present[i]) for i in rows] if _has_rows(present, n) else [True] * len(rows)
         if isinstance(value, Mapping):
             values: list[Any] = list(_rows(value, rows, n))
         else:
             values = [value[i] for i in rows] if _has_rows(value, n) else [value] * len(rows)
-        for info, there, mine in zip(found, told, values, strict=True):
+        for info, there, own in zip(row_infos, has_key, values, strict=True):
             if there:
-                info[key] = mine
-    return found
+                info[key] = own
+    return row_infos
 
 
 def _has_rows(value: Any, n: int) -> bool:
@@ -231,7 +231,7 @@ class LastObservations:
         self._alike = 0
         self._settled = False
 
-    def look(self, rows: Sequence[int], last: Sequence[Any], now: Any, before: Any) -> None:
+    def check(self, rows: Sequence[int], last: Sequence[Any], now: Any, before: Any) -> None:
         """Ends of the environments `rows`, with the vector's observations now and a step ago."""
         if self._settled:
             return
@@ -306,7 +306,7 @@ def environment_at_work() -> Iterator[None]:
 
 
 @contextmanager
-def environment_judged() -> Iterator[None]:
+def environment_output_checked() -> Iterator[None]:
     """A ValueError or TypeError inside is about what the environment gave."""
     try:
         yield
