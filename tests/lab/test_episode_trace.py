@@ -1,6 +1,6 @@
 import numpy as np
 
-from kalmanac._lab.episode_trace import Witness
+from kalmanac._lab.episode_trace import ObservationTrace
 from tests.sac.reusing import Closed, vector
 
 
@@ -27,11 +27,11 @@ class OneInfo(Closed):
 def test_true_states_are_written_down_as_they_were():
     env = vector("numbers", 1, "SameStep", reuses=True)
     env.envs[0]._episode = 2  # the next one lasts four steps
-    witness = Witness(OneInfo(env))
-    witness.reset()
+    observation_trace = ObservationTrace(OneInfo(env))
+    observation_trace.reset()
     for _ in range(4):
-        witness.step(np.zeros(1, np.int64))
-    found = witness.arrays()
+        observation_trace.step(np.zeros(1, np.int64))
+    found = observation_trace.arrays()
     assert found["truth"].tolist() == [[1, 3], [2, 3], [3, 3], [4, 3]]
     assert found["observation"][:, 0].tolist() == [1, 2, 3, 4]
     assert found["reward"].tolist() == [31, 32, 33, 34]

@@ -24,7 +24,7 @@ SHARES = [f"{name}_{a}" for name in ("action", "last_action") for a in range(3)]
 @pytest.mark.parametrize("episodes", [1, 3, 5])
 def test_actions_are_counted_in_the_episodes_that_count(mode, episodes):
     env = SyncVectorEnv([Counts] * 3, autoreset_mode=mode)
-    found = evaluate(Scripted(), env, episodes, seed=0, normaliser=8.0)
+    found = evaluate(Scripted(), env, episodes, seed=0, return_scale=8.0)
     shares = {"action_0": 0.25, "action_1": 0.5, "action_2": 0.25}
     last = {"last_action_0": 0.0, "last_action_1": 0.0, "last_action_2": 1.0}
     means = {"mean_reward": 4.0, "std_reward": 0.0, "normalized": 0.5, "length": 4.0}
@@ -162,7 +162,7 @@ def stop_in(number):
         if (name, steps) == ("in", 0):
             begun.append(name)
 
-    return {"stop": lambda: len(begun) >= number, "evaluating": evaluating}
+    return {"stop": lambda: len(begun) >= number, "on_evaluation_step": evaluating}
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -197,7 +197,7 @@ def test_on_the_device_a_run_can_be_stopped_in_an_evaluation_too(tmp_path):
         asked.append(name)
 
     outcome = run(played, folder, events=False, device="cpu", stop=lambda: len(asked) == 1,
-                  evaluating=evaluating)  # fmt: skip
+                  on_evaluation_step=evaluating)  # fmt: skip
     assert asked == ["in, out"]
     assert outcome.status == "interrupted"
     assert resume(folder, events=False, device="cpu").status == "finished"

@@ -16,7 +16,7 @@ from kalmanac._files.run_reader import (
     resumable,
 )
 from kalmanac._files.run_status import read_status
-from kalmanac._lab.active_run import Outcome, RunUnderWay, StopSignals
+from kalmanac._lab.active_run import ActiveRun, Outcome, StopSignals
 from kalmanac._lab.failure import RunFailedError
 from kalmanac._lab.run import resume, run, run_together
 from kalmanac._report.runs import read_runs
@@ -125,7 +125,7 @@ def test_a_callback_that_ends_a_run_early_does_not_finish_it(tmp_path, monkeypat
 
 def test_a_storm_of_signals_leaves_every_run_with_an_end(tmp_path, monkeypatch):
     """The second one interrupts; those that follow do not reach into the ends of the runs."""
-    end, sent = RunUnderWay.end, []
+    end, sent = ActiveRun.end, []
 
     def stormy(self, error, *, interrupted=False):
         for _ in range(20):
@@ -139,7 +139,7 @@ def test_a_storm_of_signals_leaves_every_run_with_an_end(tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGTERM)
         return False
 
-    monkeypatch.setattr(RunUnderWay, "end", stormy)
+    monkeypatch.setattr(ActiveRun, "end", stormy)
     seeds = [TINY.changed({"seed": seed}) for seed in (0, 1)]
     folders = [tmp_path / name for name in "ab"]
     with StopSignals() as stop:
@@ -151,7 +151,7 @@ def test_a_storm_of_signals_leaves_every_run_with_an_end(tmp_path, monkeypatch):
     assert not any((folder / LOCK).exists() for folder in folders)
 
 
-@pytest.mark.parametrize("when", ["training_environment", "Recorder"])
+@pytest.mark.parametrize("when", ["training_environment", "RunLogger"])
 def test_an_interrupt_before_the_first_step_leaves_every_run_with_an_end(
     when, tmp_path, monkeypatch
 ):

@@ -103,7 +103,7 @@ def test_what_cannot_go_on_keeps_no_lock(stopped, tmp_path, monkeypatch):
     run_together([SMALL.changed({"seed": 1})], [other], events=False)
     with pytest.raises(ValueError, match="finished"):
         resume_together([stopped, other], events=False)
-    monkeypatch.setattr("kalmanac._lab.active_run.Recorder", None)
+    monkeypatch.setattr("kalmanac._lab.active_run.RunLogger", None)
     with pytest.raises(TypeError):
         resume(stopped, events=False)
     monkeypatch.undo()

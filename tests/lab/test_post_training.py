@@ -10,7 +10,7 @@ from kalmanac._lab.post_training import (
     AdversarialEpisode,
     ExampleEpisodes,
     GridOfBandits,
-    play_afterwards,
+    run_post_training,
 )
 from kalmanac._lab.run import run
 from tests.lab.tiny import TINY
@@ -60,7 +60,7 @@ def test_files_are_left_once_and_nothing_is_trained(finished):
     due = (ExampleEpisodes(), AdversarialEpisode())
     model = (finished / "last.safetensors").read_bytes()
     assert not any(one.is_left(finished) for one in due)
-    play_afterwards(finished, due)
+    run_post_training(finished, due)
     assert all(one.is_left(finished) for one in due)
     files = sorted((finished / "evaluations").glob("*.npz"))
     assert [file.name for file in files] == [
@@ -71,7 +71,7 @@ def test_files_are_left_once_and_nothing_is_trained(finished):
     assert played[0].about.title == "adversarial"
     assert played[0].latent_probability.shape == (121, 121, 3)
     times = [file.stat().st_mtime_ns for file in files]
-    play_afterwards(finished, due)
+    run_post_training(finished, due)
     assert [file.stat().st_mtime_ns for file in files] == times
     assert (finished / "last.safetensors").read_bytes() == model
 

@@ -13,10 +13,10 @@ from kalmanac._lab import resources as module
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.resources import (
     NoRoomError,
-    check_room,
+    check_memory,
     free_bytes,
     held_bytes,
-    needed,
+    memory_needed,
     update_bytes,
 )
 from kalmanac._lab.run import run, run_together
@@ -51,26 +51,26 @@ def proposed(error, flag):
 @pytest.mark.parametrize("runs", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_what_is_proposed_fits_and_a_little_more_does_not(experiment, runs):
     agent = learner(experiment)
-    need = needed(experiment, agent)
-    check_room(experiment, agent, runs, free=1.06 * runs * need.total)
+    need = memory_needed(experiment, agent)
+    check_memory(experiment, agent, runs, free=1.06 * runs * need.total)
     free = 0.5 * runs * need.total
     with pytest.raises(NoRoomError, match=r"memory: got a run that needs .* GB.*on cpu") as told:
-        check_room(experiment, agent, runs, free=free)
+        check_memory(experiment, agent, runs, free=free)
     size, seeds = proposed(told.value, "buffer-size"), proposed(told.value, "seeds")
     assert size > 10_000
     assert seeds == (None if runs == 1 else 2)
     smaller = experiment.changed({"buffer_size": size})
-    check_room(smaller, agent, runs, free=free)
+    check_memory(smaller, agent, runs, free=free)
     with pytest.raises(NoRoomError):
-        check_room(experiment.changed({"buffer_size": int(1.3 * size)}), agent, runs, free=free)
+        check_memory(experiment.changed({"buffer_size": int(1.3 * size)}), agent, runs, free=free)
     if seeds:
-        check_room(experiment, agent, seeds, free=free)
+        check_memory(experiment, agent, seeds, free=free)
         with pytest.raises(NoRoomError):
-            check_room(experiment, agent, seeds + 1, free=free)
+            check_memory(experiment, agent, seeds + 1, free=free)
 
 
 def test_images_take_their_room():
-    numbers, pixels = (needed(one, learner(one)) for one in (LONG, PIXELS))
+    numbers, pixels = (memory_needed(one, learner(one)) for one in (LONG, PIXELS))
     assert pixels.replay > 5 * numbers.replay
     assert pixels.update > numbers.update
 
@@ -79,16 +79,16 @@ def test_where_an_update_does_not_fit_batches_must_be_smaller():
     wide = TINY.changed({"batch_size": 10_000})
     agent, free = learner(wide), 5e6
     with pytest.raises(NoRoomError, match=r"GB on cpu; --batch-size \d+ would fit$") as told:
-        check_room(wide, agent, free=free)
+        check_memory(wide, agent, free=free)
     rows = proposed(told.value, "batch-size")
-    check_room(wide.changed({"batch_size": rows}), agent, free=free)
+    check_memory(wide.changed({"batch_size": rows}), agent, free=free)
     with pytest.raises(NoRoomError):
-        check_room(wide.changed({"batch_size": int(1.2 * rows)}), agent, free=free)
+        check_memory(wide.changed({"batch_size": int(1.2 * rows)}), agent, free=free)
     with pytest.raises(NoRoomError, match=r"; no smaller replay or batch alone would$"):
-        check_room(wide, agent, free=1_000.0)
+        check_memory(wide, agent, free=1_000.0)
     endless = TINY.changed({"context_length": 10**12, "env_settings": {"horizon": 10**12}})
     with pytest.raises(NoRoomError, match="got windows of which 4 do not fit on cpu"):
-        check_room(endless, agent)
+        check_memory(endless, agent)
 
 
 def test_an_update_needs_what_its_batch_says():
@@ -100,7 +100,7 @@ def test_an_update_needs_what_its_batch_says():
 def test_nothing_of_the_learner_changes():
     agent = learner(LONG)
     before = agent.state_dict()
-    needed(LONG, agent)
+    memory_needed(LONG, agent)
     for name, x in agent.state_dict().items():
         assert torch.equal(x, before[name]), name
 
@@ -191,7 +191,7 @@ def test_on_a_gpu_what_was_foretold_is_what_is_taken(tmp_path):
     changes = {"total_steps": 40_000, "batch_size": 256, "eval_every": 40_000, "log_every": 10_000}
     experiment = TINY.changed(changes | {"encoder": "vssm+kf", "context_length": 64})
     agent = make_model(experiment, training_environment(experiment), "cuda").learner
-    told = needed(experiment, agent).total
+    told = memory_needed(experiment, agent).total
     before = held_on_gpus()
     run(experiment, tmp_path / "a", events=False, device="cuda")
     taken = held_on_gpus() - before
@@ -199,4 +199,4 @@ def test_on_a_gpu_what_was_foretold_is_what_is_taken(tmp_path):
     assert told < 3 * taken + 256e6
     assert read_timing(tmp_path / "a")[-1]["time/device_memory_gb"] < 4
     with pytest.raises(NoRoomError, match="on cuda"):
-        check_room(experiment, agent, free=told / 2)
+        check_memory(experiment, agent, free=told / 2)

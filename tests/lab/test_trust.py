@@ -17,7 +17,7 @@ from kalmanac._cli.verb import read_call
 from kalmanac._envs.registry import foreign_code
 from kalmanac._files.run_reader import SIGNATURE, is_signed, read_summary
 from kalmanac._lab.play import load_run
-from kalmanac._lab.post_training import ExampleEpisodes, play_afterwards
+from kalmanac._lab.post_training import ExampleEpisodes, run_post_training
 from kalmanac._lab.run import resume, run
 from kalmanac._lab.trust import UntrustedError, read_trusted
 from kalmanac._sweep.plan import Planned
@@ -129,7 +129,7 @@ def test_nothing_runs_from_python_either(foreign, mark):
     for opens in (
         lambda: resume(folder, events=False),
         lambda: load_run(folder, "best"),
-        lambda: play_afterwards(folder, (ExampleEpisodes(),)),
+        lambda: run_post_training(folder, (ExampleEpisodes(),)),
         lambda: read_trusted(folder),
         lambda: read_trusted(folder, trust=[TINY]),
     ):

@@ -279,13 +279,13 @@ def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overw
         raise FolderTakenError(
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
-    found = read_summary(path)
-    if not overwrite or (overwrite == "unfinished" and found.get("status") == "finished"):
+    summary = read_summary(path)
+    if not overwrite or (overwrite == "unfinished" and summary.get("status") == "finished"):
         step = resumable(path)
         again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "
-            f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
+            f"({summary.get('status', 'unknown')}, step {summary.get('step', 0):,}), "
             f"expected a new folder{again}, or overwrite to start over"
         )
 

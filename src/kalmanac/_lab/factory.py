@@ -82,8 +82,8 @@ def evaluation_rules(experiment: Experiment) -> list[Rules]:
 
 def horizon(experiment: Experiment) -> int | None:
     """Steps of the longest episode, where that is known."""
-    told = experiment.env_settings.get("horizon")
-    steps = told if isinstance(told, int) else check_environment(experiment).horizon
+    setting = experiment.env_settings.get("horizon")
+    steps = setting if isinstance(setting, int) else check_environment(experiment).horizon
     return None if steps is None else math.ceil(steps / experiment.frame_repeat)
 
 
@@ -116,7 +116,7 @@ def _make(
 ) -> VectorEnv[Any, Any, Any]:
     settings = {**experiment.env_settings, **changes}
     if "truth" in (check_environment(experiment).settings or {}):
-        # Telling the true state takes time: it is told to those who see it.
+        # The true state takes time to compute: only agents that read it get it.
         settings.setdefault("truth", experiment.privileged or experiment.privileged_critic)
     try:
         return make_vector(
@@ -132,8 +132,8 @@ def _make(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = f"the environment could not be built: {words(error)}"
-        raise EnvironmentFailedError(told) from error
+        message = f"the environment could not be built: {words(error)}"
+        raise EnvironmentFailedError(message) from error
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:

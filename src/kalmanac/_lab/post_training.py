@@ -23,8 +23,8 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 MODEL = "last"  # a choice: the paper's figures show agents after their training
 
 
-class Afterwards(ABC):
-    """What a finished run is evaluated by, once."""
+class PostTraining(ABC):
+    """An evaluation of a finished run that leaves files in its folder, once."""
 
     @abstractmethod
     def files(self) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Afterwards(ABC):
 
 
 @dataclass(frozen=True)
-class GridOfBandits(Afterwards):
+class GridOfBandits(PostTraining):
     """Win rate and length over `points` × `points` pairs of μ and σ (paper, figure 5).
 
     Best Arm's μ goes over the training's interval, its σ from zero on beyond it.
@@ -74,15 +74,15 @@ class GridOfBandits(Afterwards):
         settings = {**experiment.env_settings, "mu": (mu, mu), "sigma": (each, each)}
         env = make_vector(experiment.env, len(each), privileged=experiment.privileged, **settings)
         with closing(env):
-            found = evaluate_policy(model, env, len(each), seed=seed)
-        assert found.wins is not None
+            evaluation = evaluate_policy(model, env, len(each), seed=seed)
+        assert evaluation.wins is not None
         shape = (len(sigma), self.episodes)
-        wins, lengths = found.wins.reshape(shape), found.lengths.reshape(shape)
+        wins, lengths = evaluation.wins.reshape(shape), evaluation.lengths.reshape(shape)
         return wins.mean(1).tolist(), lengths.mean(1).tolist()
 
 
 @dataclass(frozen=True)
-class ExampleEpisodes(Afterwards):
+class ExampleEpisodes(PostTraining):
     """One episode in each of a few bandits (μ, σ); the paper's figure 3 has these two."""
 
     bandits: tuple[tuple[float, float], ...] = ((0.5, 0.5), (0.5, 1.0))
@@ -99,7 +99,7 @@ class ExampleEpisodes(Afterwards):
 
 
 @dataclass(frozen=True)
-class AdversarialEpisode(Afterwards):
+class AdversarialEpisode(PostTraining):
     """The episode whose first two samples mislead, with the policy over a latent space of two."""
 
     def files(self) -> tuple[str, ...]:
@@ -112,8 +112,8 @@ class AdversarialEpisode(Afterwards):
         write_episode(folder / file, play_adversarial(model, experiment))
 
 
-def play_afterwards(
-    folder: Path, evaluations: tuple[Afterwards, ...], trust: Trust = False
+def run_post_training(
+    folder: Path, evaluations: tuple[PostTraining, ...], trust: Trust = False
 ) -> None:
     """Leave what the finished run in `folder` does not have yet."""
     due = [evaluation for evaluation in evaluations if not evaluation.is_left(folder)]

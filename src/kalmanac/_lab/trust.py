@@ -49,7 +49,7 @@ def read_trusted(
     the folder needs no question again.
 
     Args:
-        ask: gets words that say what would run, and answers whether it may.
+        ask: called with a notice of what would run; returns whether it may.
     """
     refuse_links(folder)
     content = experiment_bytes(folder)
@@ -76,22 +76,22 @@ def require_trust(
     code = foreign_code(env)
     if trust or code is None:
         return
-    told = f"{came}, whose environment {env[:LONGEST]!r} would {code[:LONGEST]}"
+    notice = f"{came}, whose environment {env[:LONGEST]!r} would {code[:LONGEST]}"
     if settings:
-        told += f" with {str(dict(settings))[:LONGEST]}"
-    if ask is None or not ask(told):
+        notice += f" with {str(dict(settings))[:LONGEST]}"
+    if ask is None or not ask(notice):
         raise UntrustedError(
-            f"{told}: that is code from outside of this package and of Gymnasium, in a file that "
-            f"you have not written on this machine; expected {FLAG} if you trust it"
+            f"{notice}: that is code from outside of this package and of Gymnasium, in a file "
+            f"that you have not written on this machine; expected {FLAG} if you trust it"
         )
 
 
-def ask_on_terminal(told: str) -> bool:
+def ask_on_terminal(notice: str) -> bool:
     """Ask whoever sits at the terminal; elsewhere, the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{told}.\nThat code can do all that you can do. Run it? [y/N] ", end="", file=sys.stderr)
-    sys.stderr.flush()
+    question = f"{notice}.\nThat code can do all that you can do. Run it? [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
