@@ -42,7 +42,7 @@ def machine() -> dict[str, dict[str, Any]]:
 
 
 def cpu_model() -> str:
-    """As the kernel names it."""
+    """The CPU's name, as the kernel has it."""
     try:
         with Path("/proc/cpuinfo").open() as lines:
             for line in lines:

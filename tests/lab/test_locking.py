@@ -143,9 +143,9 @@ def test_of_two_resumes_in_different_containers_one_is_refused(tmp_path):
     (refused,) = [one for one in both if one.poll() is not None]
     (other,) = [one for one in both if one.poll() is None]
     assert refused.returncode == 2
-    told = refused.communicate()[1]
-    assert "of another container" in told
-    assert told.count("\n") == 1
+    message = refused.communicate()[1]
+    assert "of another container" in message
+    assert message.count("\n") == 1
     gate.touch()
     assert other.wait() == 0, other.communicate()
     other.communicate()

@@ -36,12 +36,12 @@ def finished(tmp_path_factory):
 
 def test_every_bandit_of_the_grid_is_played_on_its_own(finished):
     GridOfBandits(points=5, episodes=3).play(Above(), TINY, finished)
-    found = read_heatmap(finished)
-    assert found.mu == [-0.5, -0.25, 0.0, 0.25, 0.5]
-    assert found.sigma == [0.0, 0.75, 1.5, 2.25, 3.0]
-    assert np.array_equal(found.win_rate, np.repeat([[0.0], [0], [0], [1], [1]], 5, axis=1))
-    assert np.array_equal(found.length, np.full((5, 5), 3.0))
-    assert (found.episodes, found.model) == (3, "last")
+    heatmap = read_heatmap(finished)
+    assert heatmap.mu == [-0.5, -0.25, 0.0, 0.25, 0.5]
+    assert heatmap.sigma == [0.0, 0.75, 1.5, 2.25, 3.0]
+    assert np.array_equal(heatmap.win_rate, np.repeat([[0.0], [0], [0], [1], [1]], 5, axis=1))
+    assert np.array_equal(heatmap.length, np.full((5, 5), 3.0))
+    assert (heatmap.episodes, heatmap.model) == (3, "last")
 
 
 def test_the_grid_s_noise_is_the_column_s(finished):

@@ -19,7 +19,7 @@ class LinkError(ValueError):
 
 
 def refuse_link(path: Path) -> None:
-    """LinkError unless `path` is a file or a folder of its own, or is not there."""
+    """Raise LinkError unless `path` is a file or a folder of its own, or is not there."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +86,7 @@ def open_rows(path: Path) -> IO[str]:
 
 
 def _opened(path: Path, length: int) -> IO[bytes]:
-    """For changes; a file with a second name becomes one of its own, with its first `length` bytes.
+    """Open for changes; a file with a second name becomes one of its own, `length` bytes long.
 
     Whoever has the other name (a copy of the folder made of hard links) keeps what it holds.
     """

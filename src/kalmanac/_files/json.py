@@ -63,20 +63,20 @@ def parse_object(content: bytes) -> dict[str, Any]:
 
 
 def expect_number(name: str, value: Any) -> None:
-    """ValueError unless a value from a file is a number."""
+    """Raise ValueError unless a value from a file is a number."""
     if type(value) not in NUMBERS:
         raise ValueError(f"{name}: got {one_line(repr(value), 60)}, expected a number")
 
 
 def expect_whole(name: str, value: Any, least: int = 0) -> None:
-    """ValueError unless a value from a file is a whole number as machines have them."""
+    """Raise ValueError unless a value from a file is a whole number as machines have them."""
     if type(value) is not int or not least <= value <= MOST:
         text = one_line(repr(value), 60)
         raise ValueError(f"{name}: got {text}, expected a whole number from {least} to {MOST}")
 
 
 def expect_numbers(values: Mapping[str, Any], where: str = "") -> None:
-    """ValueError unless all values are numbers, or null in place of one that is not finite."""
+    """Raise ValueError unless all values are numbers, or null for one that is not finite."""
     for key, value in values.items():
         if value is not None and type(value) not in NUMBERS:
             expect_number(f"{where}{one_line(key, 60)}", value)
@@ -121,15 +121,15 @@ _decode = json.JSONDecoder(parse_int=_whole).decode
 
 
 def _refuse_deep(value: Any) -> None:
-    """Without a call for each level: there may be as many as the parser can take."""
+    """Raise RecursionError, without a call for each level: there may be thousands."""
     level = [value]
     for _ in range(DEEPEST):
-        level = [inside for one in level for inside in _inside(one)]
+        level = [inside for tree in level for inside in _inside(tree)]
         if not level:
             return
     raise RecursionError
 
 
-def _inside(one: Any) -> Iterator[Any]:
-    values = one.values() if isinstance(one, dict) else one
+def _inside(tree: Any) -> Iterator[Any]:
+    values = tree.values() if isinstance(tree, dict) else tree
     return (value for value in values if isinstance(value, dict | list))

@@ -33,7 +33,7 @@ class Owner(NamedTuple):
 
     @classmethod
     def this(cls, *, flock: bool = True) -> "Owner":
-        """The process that asks."""
+        """The process that calls this."""
         pid = os.getpid()
         return cls(pid, _started(pid), socket.gethostname(), _boot(), _namespace(), flock)
 
@@ -68,12 +68,12 @@ class Owner(NamedTuple):
 
 
 def _boot() -> str:
-    """The start of the kernel has a name of its own; empty where the system has none."""
+    """The kernel's name for this boot; empty where it has none."""
     return _read("/proc/sys/kernel/random/boot_id")
 
 
 def _namespace() -> str:
-    """That process numbers count in; empty where the system has none."""
+    """The namespace that process numbers count in; empty where the system has none."""
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (the text is no path)
     except OSError:
@@ -148,7 +148,7 @@ class FolderLock:
         return self._handle is not None
 
     def refuse(self) -> None:
-        """FolderInUseError if a living process has the folder; nothing changes."""
+        """Raise FolderInUseError if a living process has the folder; nothing changes."""
         if self.held():
             self._refuse(self.owner())
 
@@ -195,7 +195,7 @@ class FolderLock:
             self._handle = None
 
     def _keep(self, handle: int, *, flock: bool) -> None:
-        """Say who has it."""
+        """Write who has the folder, and hold on to the lock."""
         text = json.dumps(Owner.this(flock=flock)._asdict()) + "\n"
         os.ftruncate(handle, 0)
         os.pwrite(handle, text.encode(), 0)

@@ -119,7 +119,7 @@ def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
 
 
 def refuse_no_run(path: str | os.PathLike[str]) -> None:
-    """FileNotFoundError in one line where `path` is no run folder."""
+    """Raise FileNotFoundError in one line where `path` is no run folder."""
     if not is_run(path):
         raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
 
@@ -141,7 +141,7 @@ def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, 
 
 
 def refuse_links(path: str | os.PathLike[str]) -> None:
-    """LinkError where a name that a run writes or reads leads out of its folder.
+    """Raise LinkError where a name that a run writes or reads leads out of its folder.
 
     The folder itself may be a link: that is how its user calls it.
     """

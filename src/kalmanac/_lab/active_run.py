@@ -259,7 +259,7 @@ class ActiveRun:
         return Outcome(status, self.folder.path, self._step) if error is None else None
 
     def _close(self) -> list[str]:
-        """All that is open. Returns what went wrong with it, in words, for a run that is finished:
+        """Close all that is open. Returns what went wrong with it, in words, for a finished run:
         after a failure nothing that fails now matters more."""
         finished = self._outcome is not None and self._outcome.status == "finished"
         notes: list[str | None] = []

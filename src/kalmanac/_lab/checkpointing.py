@@ -62,7 +62,7 @@ class CheckpointFolder:
         self._keep(KEPT)
 
     def keep_last(self) -> None:
-        """Nothing but the newest checkpoint, for a run that has ended."""
+        """Keep nothing but the newest checkpoint of a run that has ended."""
         self._keep(1)
 
     def _keep(self, most: int) -> None:
@@ -88,7 +88,7 @@ class CheckpointFolder:
             raise malformed(str(file), error) from None
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """BadFileError unless all of its replay is there, unchanged."""
+        """Raise BadFileError unless all of its replay is there, unchanged."""
         for _ in Segments(self.run / CHECKPOINTS, checkpoint.chain).read():
             pass
 
@@ -210,7 +210,7 @@ class Checkpointer(Callback):
         self._kept = checkpoint.step
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The first one: from now on there is something to go on from."""
+        """Write the first checkpoint: from now on there is something to go on from."""
         if self._kept < 0:
             self._write(model)
 
@@ -227,7 +227,7 @@ class Checkpointer(Callback):
         return not self.stopped
 
     def finish(self) -> None:
-        """The run is finished: only its last checkpoint may be of use, and only if it is to be."""
+        """Keep the last checkpoint of a finished run, or none, as `keep` says."""
         if self.keep:
             self.checkpoints.keep_last()
         else:

@@ -35,7 +35,7 @@ def has_latent_map(model: RecurrentSAC) -> bool:
 
 
 def refuse_without_latent_map(model: RecurrentSAC) -> None:
-    """ValueError, with the way to train another agent."""
+    """Raise ValueError, with the way to train another agent, where there is no such map."""
     if has_latent_map(model):
         return
     settings = model.settings
@@ -113,15 +113,15 @@ class ObservationTrace(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Step, and record what comes of it; an episode's last observation leads to no action."""
-        arrived = self.env.step(actions)
-        observation, rewards, terminated, truncated, infos = arrived
+        transition = self.env.step(actions)
+        observation, rewards, terminated, truncated, infos = transition
         if not self._over:
             self._rewards.append(float(rewards[0]))
             self.terminated = bool(terminated[0])
             self._over = self.terminated or bool(truncated[0])
         if not self._over:
             self._record(observation, infos)
-        return arrived
+        return transition
 
     def arrays(self) -> dict[str, Array]:
         """Observations, rewards and true states, named as in an episode file."""

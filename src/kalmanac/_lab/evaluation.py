@@ -116,7 +116,7 @@ def _means(evaluation: Evaluation, return_scale: float) -> dict[str, float]:
 def _counts(
     lengths: NDArray[np.int64], last_actions: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of a bandit's actions and last actions: it is asked until the last step of an episode."""
+    """Count a bandit's actions and last actions: an agent asks until its episode's last step."""
     last = np.bincount(last_actions, minlength=3)
     actions = last.copy()
     actions[ASK] += (lengths - 1).sum()
@@ -157,9 +157,9 @@ class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Step, and count."""
         chosen = np.asarray(actions) - self._first  # before an environment may change them
-        arrived = self.env.step(actions)
+        transition = self.env.step(actions)
         counts = (self._due > 0) & ~self._over
-        over = counts & (arrived[2] | arrived[3])
+        over = counts & (transition[2] | transition[3])
         self._length[counts] += 1
         cut = counts & ~over & (self._length >= self._most)
         ended = over | cut
@@ -168,8 +168,8 @@ class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
         self._due[ended] -= 1
         self._due[cut], self._length[ended] = 0, 0
         if self._waits:
-            self._over = ~self._over & (arrived[2] | arrived[3])
-        return arrived
+            self._over = ~self._over & (transition[2] | transition[3])
+        return transition
 
     def shares(self) -> dict[str, float]:
         """action_i, its share of all steps, and last_action_i, of all last steps of an episode."""

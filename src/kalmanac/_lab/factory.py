@@ -42,13 +42,13 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
     if experiment.eval_on_device:
         bad = str(experiment.part(Corruption))
         if spec.make is not BestArmVector or bad:
-            came = f"{experiment.env} with {bad}" if bad else experiment.env
-            raise ValueError(f"eval_on_device: got True for {came}, expected best-arm as it is")
+            task = f"{experiment.env} with {bad}" if bad else experiment.env
+            raise ValueError(f"eval_on_device: got True for {task}, expected best-arm as it is")
     return spec
 
 
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
-    """ValueError unless the environments can run in so many processes."""
+    """Raise ValueError unless the environments can run in so many processes."""
     corruption = experiment.part(Corruption)
     worker_count(check_environment(experiment), experiment.num_envs, workers, corruption)
 

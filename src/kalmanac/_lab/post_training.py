@@ -28,14 +28,14 @@ class PostTraining(ABC):
 
     @abstractmethod
     def files(self) -> tuple[str, ...]:
-        """What it leaves in a run folder."""
+        """Name the files that it leaves in a run folder."""
 
     @abstractmethod
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
-        """Leave it there."""
+        """Play, and write those files."""
 
     def is_left(self, folder: Path) -> bool:
-        """Whether a run has it."""
+        """Whether the run has all of them."""
         return all((folder / file).is_file() for file in self.files())
 
 
@@ -52,11 +52,11 @@ class GridOfBandits(PostTraining):
     sigma: float = 3.0
 
     def files(self) -> tuple[str, ...]:
-        """One file."""
+        """Name its one file."""
         return (HEATMAP,)
 
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
-        """One μ at a time; every episode has an environment of its own."""
+        """Play one μ at a time; every episode has an environment of its own."""
         mu = np.linspace(-self.mu, self.mu, self.points)
         sigma = np.linspace(0.0, self.sigma, self.points)
         rows = [self._row(model, experiment, float(mean), sigma, i) for i, mean in enumerate(mu)]
@@ -88,7 +88,7 @@ class ExampleEpisodes(PostTraining):
     bandits: tuple[tuple[float, float], ...] = ((0.5, 0.5), (0.5, 1.0))
 
     def files(self) -> tuple[str, ...]:
-        """One file for each."""
+        """Name one file for each bandit."""
         return tuple(f"{EVALUATIONS}/example-{mu:g}-{sigma:g}.npz" for mu, sigma in self.bandits)
 
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
@@ -103,11 +103,11 @@ class AdversarialEpisode(PostTraining):
     """The episode whose first two samples mislead, with the policy over a latent space of two."""
 
     def files(self) -> tuple[str, ...]:
-        """One file."""
+        """Name its one file."""
         return (f"{EVALUATIONS}/adversarial.npz",)
 
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
-        """The same episode for every agent."""
+        """Play the same episode for every agent."""
         (file,) = self.files()
         write_episode(folder / file, play_adversarial(model, experiment))
 

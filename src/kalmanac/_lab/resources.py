@@ -69,7 +69,7 @@ def release() -> None:
 
 
 def _of_machine() -> int | None:
-    """What Linux calls available."""
+    """Read what Linux calls available."""
     try:
         lines = (PROC / "meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -79,7 +79,7 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What a container may still take; copies of files that Linux would give up count as free."""
+    """Read what a container may still take; file caches that Linux would give up count as free."""
     try:
         most, now = ((CGROUP / f"memory.{x}").read_text().strip() for x in ("max", "current"))
         lines = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
@@ -120,14 +120,14 @@ class MemoryNeed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of the parts."""
         return sum(self)
 
 
 def check_memory(
     experiment: Experiment, learner: Learner, runs: int = 1, *, free: float | None = None
 ) -> None:
-    """NoRoomError where `runs` runs of this experiment do not fit on the learner's device.
+    """Raise NoRoomError where `runs` runs of this experiment do not fit on the learner's device.
 
     Args:
         free: bytes; None asks the device.
@@ -244,7 +244,7 @@ def _replay(experiment: Experiment, learner: Learner, capacity: int | None) -> i
 
 
 class Estimate(NamedTuple):
-    """Of a whole run on this machine."""
+    """What a whole run takes on this machine."""
 
     seconds: float
     memory_gb: float

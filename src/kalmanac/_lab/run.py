@@ -151,7 +151,7 @@ def resume_together(
 def _stopped(
     path: Path, step: int | None, events: bool, trust: Trust, total_steps: int | None
 ) -> Job:
-    """A run that can be gone on with; its folder is locked before anything in it is read."""
+    """Read a run that can be resumed; its folder is locked before anything in it is read."""
     refuse_no_run(path)
     lock = FolderLock(path / LOCK)
     try:
@@ -175,7 +175,7 @@ def _stopped(
 def _all_stopped(
     paths: Sequence[AnyPath], events: bool, trust: Trust, total_steps: int | None
 ) -> list[Job]:
-    """Several; where one cannot be gone on with, none stays locked."""
+    """Do the same for several runs; where one cannot be resumed, none stays locked."""
     jobs: list[Job] = []
     try:
         for path in paths:
@@ -188,7 +188,7 @@ def _all_stopped(
 
 
 def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
-    """With the schedule of before, unless there is another."""
+    """Keep the checkpoint's schedule unless `every` gives another."""
     checkpoint = job[2]
     assert checkpoint is not None
     return replace(how, checkpoint_every=checkpoint.run["every"] if every is None else every)

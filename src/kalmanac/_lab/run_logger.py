@@ -84,7 +84,7 @@ class RunLogger(Callback):
         return self._waiting is None
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The clock starts, or goes on; an evaluation that was stopped is made."""
+        """Start the clock, or let it go on; make an evaluation that was stopped."""
         now = time.perf_counter()
         self._began, self._row_began = now - self._seconds[0], now - self._seconds[1]
         if self._waiting is not None:
@@ -93,7 +93,7 @@ class RunLogger(Callback):
                 raise EvaluationStoppedError
 
     def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
-        """Keep it for the next row."""
+        """Keep the episode for the next row."""
         self._episodes.append(episode)
 
     def on_update(self, model: RecurrentSAC, metrics: Mapping[str, Tensor]) -> None:
@@ -135,7 +135,7 @@ class RunLogger(Callback):
                 self.folder.log(step, values)
 
     def on_end(self, model: RecurrentSAC) -> None:
-        """What has happened since the last row, where the end came between two.
+        """Write what has happened since the last row, where the end came between two.
 
         A row that waits is written without its evaluation; who goes on writes it anew.
         """
@@ -147,7 +147,7 @@ class RunLogger(Callback):
         self.sound(model)
 
     def finish(self, model: RecurrentSAC, status: str) -> None:
-        """The last model, unless an evaluation has just saved it, and how it ended."""
+        """Save the last model, unless an evaluation has just done so, and how the run ended."""
         step = model.num_timesteps
         if self._evaluated_at < step and self.sound(model):
             self._save(model, "last")
@@ -192,7 +192,7 @@ class RunLogger(Callback):
         self._evaluating = state.get("evaluating", 0.0)
 
     def look_for_best(self) -> bool:
-        """Whether the best model's file is lost; then the best one is looked for anew."""
+        """Whether the best model's file is lost; then the search for the best starts anew."""
         lost = self.best > -math.inf and not (self.folder.path / MODELS["best"]).is_file()
         if lost:
             self.best = -math.inf
@@ -226,7 +226,7 @@ class RunLogger(Callback):
         return values
 
     def _evaluation(self, model: RecurrentSAC) -> dict[str, float]:
-        """Every evaluation environment, the agent's diagnostics, and the models."""
+        """Evaluate everywhere, save the models, and add the agent's diagnostics."""
         step = model.num_timesteps
         values: dict[str, float] = {}
         for name, metrics in self._evaluated(model):
@@ -301,7 +301,7 @@ def evaluations_due(experiment: Experiment, step: int) -> int:
 
 
 def evaluation_seed(seed: int, number: int, place: int) -> int:
-    """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
+    """The seed of one evaluation's episodes: new ones each time, the same for every agent."""
     return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
 
 

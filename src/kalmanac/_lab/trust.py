@@ -62,21 +62,21 @@ def read_trusted(
         if experiment in trust:
             return experiment
         trust = False
-    came = f"run: got {os.fspath(folder)}"
-    require_trust(came, experiment.env, experiment.env_settings, trust, ask)
+    origin = f"run: got {os.fspath(folder)}"
+    require_trust(origin, experiment.env, experiment.env_settings, trust, ask)
     with suppress(OSError):  # a folder that may only be read is asked about again
         sign_experiment(folder, content)
     return experiment
 
 
 def require_trust(
-    came: str, env: str, settings: Mapping[str, Any], trust: bool, ask: Ask | None = None
+    origin: str, env: str, settings: Mapping[str, Any], trust: bool, ask: Ask | None = None
 ) -> None:
-    """`UntrustedError` unless `env`, a name that stands in a file, may be made with `settings`."""
+    """Raise `UntrustedError` unless `env`, a name in a file, may be made with `settings`."""
     code = foreign_code(env)
     if trust or code is None:
         return
-    notice = f"{came}, whose environment {env[:LONGEST]!r} would {code[:LONGEST]}"
+    notice = f"{origin}, whose environment {env[:LONGEST]!r} would {code[:LONGEST]}"
     if settings:
         notice += f" with {str(dict(settings))[:LONGEST]}"
     if ask is None or not ask(notice):
