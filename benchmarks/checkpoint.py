@@ -23,11 +23,11 @@ import torch
 
 from kalmanac._files.run_folder import RunFolder
 from kalmanac._files.run_reader import CHECKPOINTS, checkpoint_file
-from kalmanac._lab.checkpointing import Keeper
+from kalmanac._lab.checkpointing import Checkpointer
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.run import read_checkpoint
-from kalmanac._lab.run_logger import Recorder
+from kalmanac._lab.run_logger import RunLogger
 from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from kalmanac._suites.registry import PRESETS
@@ -52,11 +52,11 @@ class Trial(Callback):
         self.model = make_model(experiment, env, "cpu")
         learn_once(self.model, experiment)
         written = self._open.enter_context(RunFolder(folder, experiment.to_data(), events=False))
-        recorder = self._open.enter_context(closing(Recorder(experiment, written)))
-        self.keeper = Keeper(recorder, [], every=every)
+        logger = self._open.enter_context(closing(RunLogger(experiment, written)))
+        self.checkpointer = Checkpointer(logger, [], every=every)
         self.rows: list[Row] = []
         self._segments = 0
-        steps: Any = self.model.advance(experiment.total_steps, [recorder, self])
+        steps: Any = self.model.advance(experiment.total_steps, [logger, self])
         self._steps = self._open.enter_context(closing(steps))
 
     def next_checkpoint(self) -> Row:
@@ -72,15 +72,15 @@ class Trial(Callback):
 
     def on_start(self, model: RecurrentSAC) -> None:
         """The first checkpoint, of nothing."""
-        self.keeper.on_start(model)
+        self.checkpointer.on_start(model)
         self._segments = self._replay_bytes()
 
     def on_step(self, model: RecurrentSAC) -> None:
         """The others."""
         step = model.num_timesteps
-        file = checkpoint_file(self.keeper.checkpoints.run, step)
+        file = checkpoint_file(self.checkpointer.checkpoints.run, step)
         began, busy = time.perf_counter(), time.process_time()
-        self.keeper.on_step(model)
+        self.checkpointer.on_step(model)
         seconds, busy = time.perf_counter() - began, time.process_time() - busy
         if not file.is_file():
             return
@@ -97,7 +97,7 @@ class Trial(Callback):
         self._segments = grown
 
     def _replay_bytes(self) -> int:
-        folder = self.keeper.checkpoints.run / CHECKPOINTS
+        folder = self.checkpointer.checkpoints.run / CHECKPOINTS
         return sum(path.stat().st_size for path in folder.glob("*.segment"))
 
 
@@ -141,7 +141,9 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[
         small = Trial(experiment, folder / f"small{number}", options.every)
         for trial, into in ((small, rows[0]), (large, rows[1])):
             row = trial.next_checkpoint()
-            into.append(row | {"resume_seconds": going_on(trial.keeper.recorder, int(row["step"]))})
+            into.append(
+                row | {"resume_seconds": going_on(trial.checkpointer.logger, int(row["step"]))}
+            )
         small.close()
     large.close()
     return rows
@@ -162,14 +164,14 @@ def learn_once(model: RecurrentSAC, experiment: Experiment) -> None:
     env.close()
 
 
-def going_on(recorder: Recorder, step: int) -> float:
+def going_on(logger: RunLogger, step: int) -> float:
     """Seconds from a folder to an agent that is ready for its next step."""
-    experiment = recorder.experiment
+    experiment = logger.experiment
     env = training_environment(experiment)
     began = time.perf_counter()
     model = make_model(experiment, env, "cpu")
-    checkpoint = read_checkpoint(recorder.folder.path, step, experiment)
-    Keeper(Recorder(experiment, recorder.folder), [], every=1).restore(model, checkpoint)
+    checkpoint = read_checkpoint(logger.folder.path, step, experiment)
+    Checkpointer(RunLogger(experiment, logger.folder), [], every=1).restore(model, checkpoint)
     seconds = time.perf_counter() - began
     env.close()
     return seconds

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kalmanac._files.run_reader import is_run, resumable
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import play_afterwards
+from kalmanac._lab.post_training import run_post_training
 from kalmanac._suites.registry import SUITES
 from paper_cells import Cell, call, cells
 from paper_page import write_page
@@ -91,7 +91,7 @@ def play(options: argparse.Namespace) -> int:
         free = cell.suite == "best-arm" and cell.experiment.env_settings["cost"] == 0
         names = [cell.suite, HEAT_MAPS] if free else [cell.suite]
         due = [one for name in names for one in SUITES[name].afterwards(cell.experiment)]
-        play_afterwards(folder, tuple(due))
+        run_post_training(folder, tuple(due))
         print(f"{cell.name}: {len(due)} evaluations", flush=True)
     return 0
 

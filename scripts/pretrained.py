@@ -35,7 +35,7 @@ def main() -> None:
     new = {}
     for place in spec.evaluations:
         with closing(evaluation_environment(experiment, place, EPISODES)) as env:
-            found = evaluate(model, env, EPISODES, seed=SEED, normaliser=spec.normaliser)
+            found = evaluate(model, env, EPISODES, seed=SEED, return_scale=spec.normaliser)
         new[place] = {"episodes": EPISODES, **found}
     folder = PRETRAINED / options.name
     folder.mkdir(parents=True, exist_ok=True)

@@ -189,7 +189,7 @@ def test_a_finished_run_is_not_replaced(queue, cells, results, tmp_path):
 def test_finished_runs_are_played(queue, cells, scripts, tmp_path, monkeypatch):
     played = {}
     monkeypatch.setattr(
-        scripts["paper_queue"], "play_afterwards", lambda at, due: played.update({at: due})
+        scripts["paper_queue"], "run_post_training", lambda at, due: played.update({at: due})
     )
     whole, half = train(tmp_path, cells[0]), train(tmp_path, cells[1], until=0.5)
     assert queue("play", tmp_path)[0] == 0

@@ -38,7 +38,7 @@ def test_values_take_the_types_of_their_fields():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "words"),
     [
         ({"rate": 0}, "rate: got 0.0, expected a number above 0"),
         ({"rate": float("nan")}, "rate: got nan, expected a finite number"),
@@ -60,8 +60,8 @@ def test_values_take_the_types_of_their_fields():
         ({"kind": "high", "on": False}, "kind: got 'high' for a filter that is off"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(changes, told):
+def test_what_does_not_fit_is_refused_in_one_line(changes, words):
     with pytest.raises((TypeError, ValueError)) as refusal:
         Filter(**changes)
-    assert str(refusal.value).startswith(told)
+    assert str(refusal.value).startswith(words)
     assert "\n" not in str(refusal.value)

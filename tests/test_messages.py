@@ -38,7 +38,7 @@ def test_long_words_that_differ_stay_apart():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(3, "3 s"), (150, "2 min"), (2460, "41 min"), (8000, "2.2 h")]
+    ("seconds", "words"), [(3, "3 s"), (150, "2 min"), (2460, "41 min"), (8000, "2.2 h")]
 )
-def test_durations(seconds, told):
-    assert duration(seconds) == told
+def test_durations(seconds, words):
+    assert duration(seconds) == words

@@ -25,7 +25,7 @@ class Bars:
     def add(
         self, total: float | None, name: str = "", *, done: float = 0, visible: bool = True
     ) -> int:
-        """A new bar, at the bottom; returns its number."""
+        """Add a bar at the bottom; returns its number."""
         if self._rich is None:
             return 0
         bar = self._rich.add_task(name, total=total, completed=done, figures="", visible=visible)
@@ -43,7 +43,7 @@ class Bars:
             self._rich.remove_task(bar)
 
     def say(self, text: str) -> None:
-        """A line, above the bars where there are some."""
+        """Print a line, above the bars where there are some."""
         if self._rich is not None:
             self._rich.console.print(text, highlight=False, markup=False, soft_wrap=True)
         else:

@@ -153,6 +153,7 @@ def _bounds(kind: type) -> dict[str, list[Any]]:
     """The bounds of those fields that have some."""
     notes = field_notes(kind).items()
     bounds = {
-        name: [x for x in found if isinstance(x, AtLeast | Above | Within)] for name, found in notes
+        name: [x for x in extras if isinstance(x, AtLeast | Above | Within)]
+        for name, extras in notes
     }
-    return {name: found for name, found in bounds.items() if found}
+    return {name: extras for name, extras in bounds.items() if extras}

@@ -16,33 +16,33 @@ PACKAGES = ("torch", "numpy", "numba", "triton")
 
 def versions() -> dict[str, str]:
     """Name → version of everything the scans are made of."""
-    found = {"kalmanac": __version__, "python": platform.python_version()}
+    installed = {"kalmanac": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            installed[name] = "not installed"
+    return installed
 
 
 def machine() -> dict[str, dict[str, Any]]:
     """Device → what it is. No host names, no paths: these facts go into published results."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found: dict[str, dict[str, Any]] = {
+    devices: dict[str, dict[str, Any]] = {
         "cpu": {"name": cpu_model(), "cores": cores, "torch threads": torch.get_num_threads()}
     }
     for i, gpu in enumerate(gpus()):
         memory = round(gpu.bytes / 2**30)
-        found[f"cuda:{i}"] = {
+        devices[f"cuda:{i}"] = {
             "name": gpu.name,
             "GiB of memory": memory,
             "CUDA": torch.version.cuda,
         }
-    return found
+    return devices
 
 
 def cpu_model() -> str:
-    """As the kernel names it."""
+    """The CPU's name, as the kernel has it."""
     try:
         with Path("/proc/cpuinfo").open() as lines:
             for line in lines:

@@ -21,12 +21,12 @@ def one_line(words: object, most: int = MOST) -> str:
     stay apart.
     """
     whole = str(words)
-    told = " ".join(whole[: 4 * most].split())
-    told = "".join(letter if letter.isprintable() else UNKNOWN for letter in told)
-    if len(told) <= most and len(whole) <= 4 * most:
-        return told
+    line = " ".join(whole[: 4 * most].split())
+    line = "".join(letter if letter.isprintable() else UNKNOWN for letter in line)
+    if len(line) <= most and len(whole) <= 4 * most:
+        return line
     mark = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-    return f"{told[: most - 7]}…{mark}"
+    return f"{line[: most - 7]}…{mark}"
 
 
 def duration(seconds: float) -> str:

@@ -164,7 +164,7 @@ def test_what_is_said_of_a_shipped_agent_is_true(folder):
     assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
     env = evaluation_environment(experiment, "in", 200)
     scale = check_environment(experiment).normaliser
-    found = evaluate(model, env, 200, seed=SEED, normaliser=scale)
+    found = evaluate(model, env, 200, seed=SEED, return_scale=scale)
     env.close()
     error = said["std_reward"] / scale / 200**0.5
     assert found["normalized"] == pytest.approx(said["normalized"], abs=4 * error)

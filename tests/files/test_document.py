@@ -24,12 +24,12 @@ FILE = encode(DOCUMENT, KIND)
 
 
 def test_a_document_comes_back():
-    found = decode(FILE, KIND, "file")
-    assert torch.equal(found["numbers"]["x"], DOCUMENT["numbers"]["x"])
-    assert isinstance(found["numbers"]["n"], np.ndarray)
-    assert found["numbers"]["n"].tolist() == [1, 2]
+    document = decode(FILE, KIND, "file")
+    assert torch.equal(document["numbers"]["x"], DOCUMENT["numbers"]["x"])
+    assert isinstance(document["numbers"]["n"], np.ndarray)
+    assert document["numbers"]["n"].tolist() == [1, 2]
     for key in ("generator", "best", "tuple", 3):
-        assert found[key] == DOCUMENT[key]
+        assert document[key] == DOCUMENT[key]
 
 
 @given(
@@ -38,9 +38,9 @@ def test_a_document_comes_back():
 )
 def test_arrays_of_every_shape_come_back(dtype, shape):
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape[::-1]).astype(dtype).T
-    found = decode(encode({"x": array}, KIND), KIND, "file")["x"]
-    np.testing.assert_array_equal(found, array)
-    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    decoded = decode(encode({"x": array}, KIND), KIND, "file")["x"]
+    np.testing.assert_array_equal(decoded, array)
+    assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
 
 
 def test_equal_documents_give_equal_bytes():
@@ -95,9 +95,9 @@ def signed(header, body=b""):
      "[" * 100_000, '{"map": [], "tuple": []}'],
 )  # fmt: skip
 def test_a_malformed_document_with_a_right_checksum_is_refused(document):
-    told = {"format": "test", "version": "3", "sha256": "0" * 64, "document": document}
+    metadata = {"format": "test", "version": "3", "sha256": "0" * 64, "document": document}
     with pytest.raises(BadFileError, match="malformed"):
-        decode(signed({"__metadata__": told}), KIND, "file")
+        decode(signed({"__metadata__": metadata}), KIND, "file")
 
 
 def test_foreign_files_are_named():
@@ -145,12 +145,12 @@ def test_what_is_no_plain_data_is_refused():
 
 def test_scalars_keep_their_kind_and_places_that_look_alike_stay_apart():
     tree = {"a": {"b": np.arange(2)}, "a/b": np.arange(3), 1: np.ones(1), "1": np.zeros(2)}
-    found = decode(encode(tree | {"x": np.float32(0.1), "n": np.int64(7)}, KIND), KIND, "file")
+    document = decode(encode(tree | {"x": np.float32(0.1), "n": np.int64(7)}, KIND), KIND, "file")
     for key in ("a/b", 1, "1"):
-        assert np.array_equal(found[key], tree[key]), key
-    assert np.array_equal(found["a"]["b"], np.arange(2))
-    assert (type(found["x"]), found["x"]) == (np.float32, np.float32(0.1))
-    assert type(found["n"]) is np.int64
+        assert np.array_equal(document[key], tree[key]), key
+    assert np.array_equal(document["a"]["b"], np.arange(2))
+    assert (type(document["x"]), document["x"]) == (np.float32, np.float32(0.1))
+    assert type(document["n"]) is np.int64
 
 
 def test_a_key_that_would_not_come_back_is_refused():

@@ -11,7 +11,7 @@ from tests.hostile import ANY_VALUE, dump
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "words"),
     [
         (b"", "got no JSON"),
         (b"[1]", "got a list"),
@@ -25,9 +25,9 @@ from tests.hostile import ANY_VALUE, dump
         (b'{"a":' * 10**5 + b"1" + b"}" * 10**5, "got more than 50 lists"),
     ],
 )
-def test_what_is_no_object_is_said_in_one_line(tmp_path, content, told):
+def test_what_is_no_object_is_said_in_one_line(tmp_path, content, words):
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"a\.json: {told}.*, expected a thing$") as caught:
+    with pytest.raises(ValueError, match=rf"a\.json: {words}.*, expected a thing$") as caught:
         read_object(tmp_path / "a.json", "a thing")
     assert "\n" not in str(caught.value)
 
@@ -49,14 +49,14 @@ def parsed(content):
 
 @given(ANY_VALUE)
 def test_whatever_comes_is_an_object_or_a_short_line(value):
-    found = parsed(dump(value).encode())
-    assert isinstance(found, dict) or len(found) < 500
+    result = parsed(dump(value).encode())
+    assert isinstance(result, dict) or len(result) < 500
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_object_or_a_short_line(content):
-    found = parsed(content)
-    assert isinstance(found, dict) or len(found) < 500
+    result = parsed(content)
+    assert isinstance(result, dict) or len(result) < 500
 
 
 @pytest.mark.parametrize(

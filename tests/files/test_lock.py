@@ -132,9 +132,9 @@ def test_a_lock_holds_between_processes_that_do_not_see_each_other(tmp_path):
     assert owner.pid < 100, "it is among the first ones there"
     assert owner.boot == Owner.this().boot
     assert owner.namespace not in ("", Owner.this().namespace)
-    told = f"process {owner.pid} of another container .*{re.escape(owner.namespace)}.* is writing"
+    words = f"process {owner.pid} of another container .*{re.escape(owner.namespace)}.* is writing"
     for look in (FolderLock(file).take, FolderLock(file).refuse):
-        with pytest.raises(FolderInUseError, match=told):
+        with pytest.raises(FolderInUseError, match=words):
             look()
     let_go(other)
     with FolderLock(file) as taken:

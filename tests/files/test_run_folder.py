@@ -73,11 +73,11 @@ def test_any_number_gives_valid_json_and_comes_back(tmp_path_factory, values):
 
     for line in (path / METRICS).read_text().splitlines():
         json.loads(line, parse_constant=refuse)
-    steps, found = series(read_metrics(path), "x")
+    steps, numbers = series(read_metrics(path), "x")
     assert steps == list(range(len(values)))
     finite = [abs(value) < float("inf") for value in values]
-    assert [a == b for a, b in zip(values, found, strict=True)] == finite
-    assert [b != b for b in found] == [not ok for ok in finite]
+    assert [a == b for a, b in zip(values, numbers, strict=True)] == finite
+    assert [b != b for b in numbers] == [not ok for ok in finite]
 
 
 def test_series_leaves_out_rows_without_the_key():
@@ -141,8 +141,8 @@ def test_a_folder_that_is_no_run_keeps_its_files(tmp_path, name, overwrite):
     file.parent.mkdir(exist_ok=True)
     file.write_text("mine")
     (tmp_path / "notes.txt").touch()
-    told = f"which is no run but holds {name.split('/')[0]}, expected a new folder"
-    with pytest.raises(FolderTakenError, match=told):
+    words = f"which is no run but holds {name.split('/')[0]}, expected a new folder"
+    with pytest.raises(FolderTakenError, match=words):
         RunFolder(tmp_path, WHAT, overwrite=overwrite, events=False)
     assert file.read_text() == "mine"
     assert not is_run(tmp_path)
@@ -223,9 +223,9 @@ def test_the_last_row_of_the_clock_is_read_alone(folder):
 
 
 def test_a_folder_says_which_version_wrote_it(folder):
-    found = read_provenance(folder.path)
-    assert found["kalmanac"] == __version__
-    assert {"python", "numpy", "torch", "began"} <= found.keys()
+    provenance = read_provenance(folder.path)
+    assert provenance["kalmanac"] == __version__
+    assert {"python", "numpy", "torch", "began"} <= provenance.keys()
 
 
 def test_a_heat_map_comes_back_and_goes_when_the_run_starts_over(folder):
@@ -262,8 +262,8 @@ def test_events_hold_the_same_numbers(tmp_path):
 
     events = EventAccumulator(str(tmp_path / EVENTS))
     events.Reload()
-    found = [(event.step, event.value) for event in events.Scalars("eval/in/mean_reward")]
-    assert found == [(3, 1.5), (6, 2.5)]
+    points = [(event.step, event.value) for event in events.Scalars("eval/in/mean_reward")]
+    assert points == [(3, 1.5), (6, 2.5)]
 
 
 def test_events_can_be_off(folder):

@@ -49,19 +49,19 @@ def test_a_secret_that_others_may_know_or_that_is_damaged_is_replaced(spoil):
 
 
 def test_all_who_begin_at_once_have_one_secret():
-    found, gate = [], threading.Barrier(8)
+    signatures, gate = [], threading.Barrier(8)
 
     def begin():
         gate.wait()
-        found.append(sign(b"text"))
+        signatures.append(sign(b"text"))
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(found)) == 1
-    assert signed(b"text", found[0])
+    assert len(set(signatures)) == 1
+    assert signed(b"text", signatures[0])
 
 
 @pytest.mark.parametrize("place", ["a file", "a folder for the secret", "nowhere"])

@@ -98,10 +98,10 @@ def _arrange(event, number, marker, go):
         about_it = "checkpoints" in str(file)
         if about_it and when == "before":
             meet()
-        found = call(*arguments)
+        result = call(*arguments)
         if about_it and when == "after":
             meet()
-        return found
+        return result
 
     setattr(os, name, arranged)
 

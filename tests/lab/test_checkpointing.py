@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from kalmanac._files.document import BadFileError
 from kalmanac._files.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps
 from kalmanac._lab.checkpointing import CheckpointFolder
+from kalmanac._lab.run import run
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.journal import Changes, books, rebuild
 from kalmanac._replay.segments import Chain, Segments
+from tests.lab.tiny import TINY
 from tests.replay.model import CONTINUOUS, DISCRETE
 from tests.replay.test_state import STREAMS, assert_alike, every_capacity, every_kind, feed
 
@@ -96,13 +98,14 @@ def test_the_last_two_checkpoints_can_be_read(tmp_path, capacity):
         states[step] = replay.state_dict()
         assert checkpoint_steps(tmp_path) == [x for x in (step - 1, step) if x > 0]
         for known in checkpoint_steps(tmp_path):
-            reader, found = CheckpointFolder(tmp_path), Replay(DISCRETE, STREAMS, capacity=capacity)
+            reader = CheckpointFolder(tmp_path)
+            restored = Replay(DISCRETE, STREAMS, capacity=capacity)
             checkpoint = reader.read(known)
             assert checkpoint.run == {"step": known}
-            reader.restore(checkpoint, found)
+            reader.restore(checkpoint, restored)
             truth = Replay(DISCRETE, STREAMS, capacity=capacity)
             truth.load_state_dict(states[known])
-            assert_alike(truth, found)
+            assert_alike(truth, restored)
     segments = sorted(file.name for file in (tmp_path / CHECKPOINTS).glob("*.segment"))
     if capacity is None:
         assert segments[0] == "replay-000000.segment"
@@ -123,18 +126,18 @@ def test_going_on_undoes_what_came_later(tmp_path, capacity):
         if step == 7:
             then = opened.copy()
     for _ in range(3):
-        again, found = CheckpointFolder(tmp_path), Replay(DISCRETE, STREAMS, capacity=capacity)
+        again, restored = CheckpointFolder(tmp_path), Replay(DISCRETE, STREAMS, capacity=capacity)
         again._segments.full = 3000
         checkpoint = again.read(7)
-        again.restore(checkpoint, found)
-        again.go_on(checkpoint, found)
+        again.restore(checkpoint, restored)
+        again.go_on(checkpoint, restored)
         assert checkpoint_steps(tmp_path)[-1] == 7
-        feed(found, then.copy(), 20, 8)
-        again.write(8, {}, found)
-        assert_alike(replay, found)
-    last, found = CheckpointFolder(tmp_path), Replay(DISCRETE, STREAMS, capacity=capacity)
-    last.restore(last.read(8), found)
-    assert_alike(replay, found)
+        feed(restored, then.copy(), 20, 8)
+        again.write(8, {}, restored)
+        assert_alike(replay, restored)
+    last, restored = CheckpointFolder(tmp_path), Replay(DISCRETE, STREAMS, capacity=capacity)
+    last.restore(last.read(8), restored)
+    assert_alike(replay, restored)
 
 
 def records(tmp_path):
@@ -149,8 +152,8 @@ def records(tmp_path):
 def test_records_come_back_in_order_up_to_the_end_of_a_chain(tmp_path):
     chain = records(tmp_path)
     assert chain.last > 1
-    found = [piece["x"][0].item() for piece in Segments(tmp_path, chain).read()]
-    assert found == [0, 1, 2, 3, 4, 5]
+    pieces = [piece["x"][0].item() for piece in Segments(tmp_path, chain).read()]
+    assert pieces == [0, 1, 2, 3, 4, 5]
     with (tmp_path / f"replay-{chain.last:06d}.segment").open("ab") as file:
         file.write(b"what a crash left")
     assert len(list(Segments(tmp_path, chain).read())) == 6
@@ -178,11 +181,11 @@ def test_a_segment_of_another_run_does_not_fit(tmp_path):
     chain = records(tmp_path)
     other = Segments(tmp_path / "other")
     other.folder.mkdir()
-    found = other.append({"stop": np.zeros(2, np.int64)}, np.zeros(2, np.int64))
+    theirs = other.append({"stop": np.zeros(2, np.int64)}, np.zeros(2, np.int64))
     other.file(0).replace(tmp_path / "replay-000000.segment")
     with pytest.raises(BadFileError, match="chain of its records is broken"):
         list(Segments(tmp_path, chain).read())
-    assert len(list(Segments(tmp_path, Chain(0, 0, found.length, found.digest)).read())) == 1
+    assert len(list(Segments(tmp_path, Chain(0, 0, theirs.length, theirs.digest)).read())) == 1
 
 
 def test_a_step_without_a_checkpoint_is_refused(tmp_path):
@@ -199,6 +202,12 @@ def flipped(content, rng):
     return bytes(bad)
 
 
+def test_the_logger_s_state_has_the_key_of_older_checkpoints(tmp_path):
+    run(TINY, tmp_path, events=False)
+    (step,) = checkpoint_steps(tmp_path)
+    assert CheckpointFolder(tmp_path).read(step).run["callbacks"].keys() == {"Recorder"}
+
+
 @pytest.mark.gpu
 @every_capacity
 def test_a_replay_on_the_gpu_comes_back(tmp_path, capacity):
@@ -207,6 +216,6 @@ def test_a_replay_on_the_gpu_comes_back(tmp_path, capacity):
     for step in range(1, 6):
         feed(replay, opened, 40, step)
         folder.write(step, {}, replay)
-    found = Replay(DISCRETE, STREAMS, capacity=capacity, device="cuda")
-    folder.restore(folder.read(5), found)
-    assert_alike(replay, found)
+    restored = Replay(DISCRETE, STREAMS, capacity=capacity, device="cuda")
+    folder.restore(folder.read(5), restored)
+    assert_alike(replay, restored)

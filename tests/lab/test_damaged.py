@@ -37,10 +37,10 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.glob("**/*") if path.is_file()}
 
 
-def refused(folder, told):
+def refused(folder, words):
     """In one line, and the folder stays as it was."""
     before = contents(folder)
-    with pytest.raises(BadFileError, match=told) as caught:
+    with pytest.raises(BadFileError, match=words) as caught:
         resume(folder, events=False)
     assert "\n" not in str(caught.value)
     assert contents(folder) == before
@@ -71,10 +71,10 @@ def test_the_verb_says_it_in_one_line(copy, capsys):
     file = checkpoint_file(copy, 60)
     file.write_bytes(file.read_bytes()[:-1])
     assert main(["resume", str(copy)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"kalmanac resume: path: got {file}, which is damaged")
-    assert said.count("\n") == 1
-    assert f"`kalmanac resume {copy} --step 40`" in said
+    message = capsys.readouterr().err
+    assert message.startswith(f"kalmanac resume: path: got {file}, which is damaged")
+    assert message.count("\n") == 1
+    assert f"`kalmanac resume {copy} --step 40`" in message
 
 
 def test_other_versions_are_refused_by_name(copy):

@@ -24,28 +24,28 @@ SHARES = [f"{name}_{a}" for name in ("action", "last_action") for a in range(3)]
 @pytest.mark.parametrize("episodes", [1, 3, 5])
 def test_actions_are_counted_in_the_episodes_that_count(mode, episodes):
     env = SyncVectorEnv([Counts] * 3, autoreset_mode=mode)
-    found = evaluate(Scripted(), env, episodes, seed=0, normaliser=8.0)
+    metrics = evaluate(Scripted(), env, episodes, seed=0, return_scale=8.0)
     shares = {"action_0": 0.25, "action_1": 0.5, "action_2": 0.25}
     last = {"last_action_0": 0.0, "last_action_1": 0.0, "last_action_2": 1.0}
     means = {"mean_reward": 4.0, "std_reward": 0.0, "normalized": 0.5, "length": 4.0}
-    assert found == means | shares | last
+    assert metrics == means | shares | last
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_actions_of_episodes_beyond_the_quota_are_not_counted(mode):
     env = SyncVectorEnv([lambda: Counts(1), lambda: Counts(4)], autoreset_mode=mode)
-    found = evaluate(Scripted(), env, 2, seed=0)
-    assert [found[f"action_{a}"] for a in range(3)] == [0.4, 0.4, 0.2]
-    assert [found[f"last_action_{a}"] for a in range(3)] == [0.5, 0.0, 0.5]
+    metrics = evaluate(Scripted(), env, 2, seed=0)
+    assert [metrics[f"action_{a}"] for a in range(3)] == [0.4, 0.4, 0.2]
+    assert [metrics[f"last_action_{a}"] for a in range(3)] == [0.5, 0.0, 0.5]
 
 
 def test_on_the_device_an_evaluation_tells_the_same_numbers_of_other_episodes(tmp_path):
-    truth, found = tmp_path / "host", tmp_path / "device"
+    truth, folder = tmp_path / "host", tmp_path / "device"
     how = TINY.changed({"seed": 3, "eval_episodes": 20})
     run(how, truth, events=False)
-    run(how.changed({"eval_on_device": True}), found, events=False)
+    run(how.changed({"eval_on_device": True}), folder, events=False)
     differs = False
-    for a, b in zip(read_metrics(truth), read_metrics(found), strict=True):
+    for a, b in zip(read_metrics(truth), read_metrics(folder), strict=True):
         assert a.keys() == b.keys()
         evaluated = {name for name in a if name.startswith("eval/")}
         differs = differs or any(a[name] != b[name] for name in evaluated)
@@ -85,11 +85,11 @@ def test_on_the_device_only_best_arm_can_be_played(changes, came, tmp_path):
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_actions_of_an_episode_that_is_cut_are_counted_up_to_there(mode):
     env = SyncVectorEnv([lambda: Counts(1), lambda: Counts(9)], autoreset_mode=mode)
-    found = evaluate(Scripted(), env, 4, seed=0, max_steps=3)
-    assert found["cut"] == 1
-    assert found["length"] == pytest.approx(5 / 3)
-    assert [found[f"action_{a}"] for a in range(3)] == [0.6, 0.4, 0.0]
-    assert [found[f"last_action_{a}"] for a in range(3)] == pytest.approx([2 / 3, 1 / 3, 0])
+    metrics = evaluate(Scripted(), env, 4, seed=0, max_steps=3)
+    assert metrics["cut"] == 1
+    assert metrics["length"] == pytest.approx(5 / 3)
+    assert [metrics[f"action_{a}"] for a in range(3)] == [0.6, 0.4, 0.0]
+    assert [metrics[f"last_action_{a}"] for a in range(3)] == pytest.approx([2 / 3, 1 / 3, 0])
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_a_run_whose_episodes_never_end_ends_and_says_what_was_cut(tmp_path, cap
     assert [(row["eval/in/length"], row["eval/in/cut"]) for row in rows] == [(20, 6)] * 3
     assert "step 40: in 20 (length 20, 6 cut)" in lines.getvalue()
     assert main(["eval", str(folder), "--max-steps", "30", "--episodes", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "cut" in said
-    assert "30.000" in said
+    output = capsys.readouterr().out
+    assert "cut" in output
+    assert "30.000" in output
 
 
 def test_a_long_evaluation_says_how_far_it_is(tmp_path, monkeypatch):
@@ -162,7 +162,7 @@ def stop_in(number):
         if (name, steps) == ("in", 0):
             begun.append(name)
 
-    return {"stop": lambda: len(begun) >= number, "evaluating": evaluating}
+    return {"stop": lambda: len(begun) >= number, "on_evaluation_step": evaluating}
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -197,7 +197,7 @@ def test_on_the_device_a_run_can_be_stopped_in_an_evaluation_too(tmp_path):
         asked.append(name)
 
     outcome = run(played, folder, events=False, device="cpu", stop=lambda: len(asked) == 1,
-                  evaluating=evaluating)  # fmt: skip
+                  on_evaluation_step=evaluating)  # fmt: skip
     assert asked == ["in, out"]
     assert outcome.status == "interrupted"
     assert resume(folder, events=False, device="cpu").status == "finished"

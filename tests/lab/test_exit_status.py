@@ -16,7 +16,7 @@ from kalmanac._files.run_reader import (
     resumable,
 )
 from kalmanac._files.run_status import read_status
-from kalmanac._lab.active_run import Outcome, RunUnderWay, StopSignals
+from kalmanac._lab.active_run import ActiveRun, Outcome, StopSignals
 from kalmanac._lab.failure import RunFailedError
 from kalmanac._lab.run import resume, run, run_together
 from kalmanac._report.runs import read_runs
@@ -43,15 +43,15 @@ def test_an_environment_that_leaves_python_fails_the_run_and_costs_no_checkpoint
     folder = tmp_path / "run"
     with pytest.raises(RunFailedError) as caught:
         run(exiting(how), folder, events=False, checkpoint_every=20)
-    said = str(caught.value)
-    assert said.startswith(f"stopped at step 44: the environment raised {EXITS[how]}")
-    assert "failing.py, line " in said
+    message = str(caught.value)
+    assert message.startswith(f"stopped at step 44: the environment raised {EXITS[how]}")
+    assert "failing.py, line " in message
     assert read_summary(folder)["status"] == "failed"
     assert checkpoint_steps(folder) == [20, 40]
     assert resumable(folder) == 40
     assert not (folder / LOCK).exists()
-    found = read_status(folder, now=0.0)
-    assert (found.status, found.step, found.total, found.resume) == ("failed", 44, 96, 40)
+    status = read_status(folder, now=0.0)
+    assert (status.status, status.step, status.total, status.resume) == ("failed", 44, 96, 40)
     assert not any(one.finished for one in read_runs(folder).runs)
 
 
@@ -73,28 +73,28 @@ def test_the_verb_says_so_and_its_status_is_not_0(tmp_path, capsys):
     words = "train tests.lab.failing:Failing --env-settings how=exit --encoder memoryless"
     words += f" --device cpu --steps 400 --no-tensorboard --folder {folder} --no-progress"
     assert main(words.split()) == 1
-    said = capsys.readouterr().err
-    assert "stopped at step 88: the environment raised SystemExit (" in said
-    assert said.endswith(f"`kalmanac resume {folder}` goes on from it\n")
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "stopped at step 88: the environment raised SystemExit (" in message
+    assert message.endswith(f"`kalmanac resume {folder}` goes on from it\n")
+    assert message.count("\n") == 1
 
 
 def test_a_module_that_leaves_python_is_no_environment(tmp_path, capsys, monkeypatch):
     (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit()\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["train", "leaving:Env", "--device", "cpu"]) == 2
-    said = capsys.readouterr().err
-    assert f"'leaving:Env', which raised SystemExit ({tmp_path}/leaving.py, line 3)" in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert f"'leaving:Env', which raised SystemExit ({tmp_path}/leaving.py, line 3)" in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize("how", ["raise", "exit", "cancel"])
 def test_one_seed_s_environment_ends_that_seed_alone(how, tmp_path):
     sound, leaving = exiting(how).changed({"env_settings": {"at": 10**9}}), exiting(how)
     folders = [tmp_path / name for name in "abc"]
-    found = run_together([sound, leaving, sound], folders, events=False, checkpoint_every=20)
-    assert isinstance(found[1], RunFailedError)
-    assert [found[0], found[2]] == [Outcome("finished", folders[i], 96) for i in (0, 2)]
+    outcomes = run_together([sound, leaving, sound], folders, events=False, checkpoint_every=20)
+    assert isinstance(outcomes[1], RunFailedError)
+    assert [outcomes[0], outcomes[2]] == [Outcome("finished", folders[i], 96) for i in (0, 2)]
     assert [read_summary(folder)["status"] for folder in folders] == [
         "finished", "failed", "finished",
     ]  # fmt: skip
@@ -117,15 +117,15 @@ def test_what_is_raised_anywhere_is_an_end_with_a_name(error, tmp_path, monkeypa
 
 def test_a_callback_that_ends_a_run_early_does_not_finish_it(tmp_path, monkeypatch):
     monkeypatch.setattr(Progress, "on_step", lambda self, model: model.num_timesteps < 40)
-    found = run(TINY, tmp_path, events=False, progress=Progress(96, io.StringIO()))
-    assert found == Outcome("interrupted", tmp_path, 40)
+    outcome = run(TINY, tmp_path, events=False, progress=Progress(96, io.StringIO()))
+    assert outcome == Outcome("interrupted", tmp_path, 40)
     assert read_summary(tmp_path)["status"] == "interrupted"
     assert resumable(tmp_path) == 0
 
 
 def test_a_storm_of_signals_leaves_every_run_with_an_end(tmp_path, monkeypatch):
     """The second one interrupts; those that follow do not reach into the ends of the runs."""
-    end, sent = RunUnderWay.end, []
+    end, sent = ActiveRun.end, []
 
     def stormy(self, error, *, interrupted=False):
         for _ in range(20):
@@ -139,19 +139,19 @@ def test_a_storm_of_signals_leaves_every_run_with_an_end(tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGTERM)
         return False
 
-    monkeypatch.setattr(RunUnderWay, "end", stormy)
+    monkeypatch.setattr(ActiveRun, "end", stormy)
     seeds = [TINY.changed({"seed": seed}) for seed in (0, 1)]
     folders = [tmp_path / name for name in "ab"]
     with StopSignals() as stop:
-        found = run_together(seeds, folders, events=False, checkpoint_every=8, stop=storm)
+        outcomes = run_together(seeds, folders, events=False, checkpoint_every=8, stop=storm)
     assert stop.number == signal.SIGTERM
-    assert [one.status for one in found] == ["interrupted", "interrupted"]
+    assert [one.status for one in outcomes] == ["interrupted", "interrupted"]
     assert all(read_summary(folder)["status"] == "interrupted" for folder in folders)
     assert all(resumable(folder) for folder in folders)
     assert not any((folder / LOCK).exists() for folder in folders)
 
 
-@pytest.mark.parametrize("when", ["training_environment", "Recorder"])
+@pytest.mark.parametrize("when", ["training_environment", "RunLogger"])
 def test_an_interrupt_before_the_first_step_leaves_every_run_with_an_end(
     when, tmp_path, monkeypatch
 ):
@@ -168,8 +168,8 @@ def test_an_interrupt_before_the_first_step_leaves_every_run_with_an_end(
 
     monkeypatch.setattr(module, attribute, interrupted)
     folders = [tmp_path / name for name in "abc"]
-    found = run_together([TINY] * 3, folders, events=False)
-    assert [one.status for one in found] == ["interrupted"] * 3
+    outcomes = run_together([TINY] * 3, folders, events=False)
+    assert [one.status for one in outcomes] == ["interrupted"] * 3
     assert read_summary(folders[0])["status"] == "interrupted"
     assert not any((folder / LOCK).exists() for folder in folders)
     assert not folders[2].exists()
@@ -180,10 +180,10 @@ def test_an_environment_that_cannot_be_closed_does_not_unfinish_a_run(tmp_path, 
     words = "train tests.lab.failing:Uncloseable --encoder memoryless --device cpu"
     words += f" --steps 96 --no-tensorboard --folder {folder} --eval-every 48 --num-envs 2"
     assert main(words.split()) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert f"finished: {folder}" in said.out
-    *_, note = said.out.splitlines()
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert f"finished: {folder}" in output.out
+    *_, note = output.out.splitlines()
     assert note.startswith("note: the environment raised OSError: the door is stuck (")
     assert note.endswith("when it was closed")
     assert read_summary(folder)["status"] == "finished"
@@ -196,18 +196,18 @@ def test_an_error_of_two_lines_is_told_in_one_and_kept_in_full(tmp_path, capsys)
     words += f" --no-tensorboard --folder {folder} --checkpoint-every 20"
     words = [*words.split(), "--env-settings", "how=two lines"]
     assert main(words) == 1
-    said = capsys.readouterr().err
-    assert "the environment raised ZeroDivisionError: the motor burnt out (" in said
-    assert "tests/lab/failing.py, line " in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "the environment raised ZeroDivisionError: the motor burnt out (" in message
+    assert "tests/lab/failing.py, line " in message
+    assert message.count("\n") == 1
     assert folder.is_dir()
     story = (folder / FAILURE).read_text()
     assert "the motor\nburnt out" in story
     assert 'raise ZeroDivisionError("the motor\\nburnt out")' in story
     assert main(["resume", str(folder)]) == 1
-    said = capsys.readouterr().err
-    assert "the motor burnt out" in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "the motor burnt out" in message
+    assert message.count("\n") == 1
 
 
 def test_an_environment_that_fails_in_kalmanac_eval_is_one_line(tmp_path, capsys, monkeypatch):
@@ -219,9 +219,9 @@ def test_an_environment_that_fails_in_kalmanac_eval_is_one_line(tmp_path, capsys
 
     monkeypatch.setattr("tests.lab.failing.Failing.step", step)
     assert main(["eval", str(tmp_path), "--device", "cpu"]) == 1
-    said = capsys.readouterr()
-    assert "raised ZeroDivisionError: the motor burnt out (" in said.err
-    assert (said.err.count("\n"), said.out) == (1, "")
+    output = capsys.readouterr()
+    assert "raised ZeroDivisionError: the motor burnt out (" in output.err
+    assert (output.err.count("\n"), output.out) == (1, "")
 
 
 def test_a_best_model_that_is_gone_is_told_and_found_anew(tmp_path):

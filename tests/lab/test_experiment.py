@@ -53,7 +53,7 @@ def test_the_hash_is_the_same_on_every_machine():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "words"),
     [
         ({"sed": 1}, "setting: got 'sed'; did you mean 'seed'?"),
         ({"encoder": "vsm+kf"}, "encoder: got 'vsm+kf'; did you mean 'vssm+kf'?"),
@@ -74,10 +74,10 @@ def test_the_hash_is_the_same_on_every_machine():
         ({"log_std_range": (1.0,)}, "log_std_range: got (1.0,), expected a list of 2"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(changes, told):
+def test_what_cannot_be_is_refused_in_one_line(changes, words):
     with pytest.raises((ValueError, TypeError)) as refusal:
         Experiment().changed(changes)
-    assert told in str(refusal.value)
+    assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
@@ -88,10 +88,10 @@ def test_whole_numbers_pass_for_floats_and_lists_for_tuples():
 
 
 def test_what_an_older_run_could_not_say_is_what_it_did():
-    told = Experiment().to_data()
+    data = Experiment().to_data()
     for name in EARLIER:
-        del told[name]
-    older = Experiment.from_data(told)
+        del data[name]
+    older = Experiment.from_data(data)
     assert older == Experiment(**EARLIER)
     assert (older.actor_objective, older.average_policy) == ("value", False)
     assert Experiment.from_data(Experiment().to_data()) == Experiment()
@@ -120,8 +120,8 @@ def test_the_oracle_is_the_memoryless_agent_with_another_view():
 
 
 def test_the_experiment_decides_every_setting_of_the_agent():
-    asked = set(inspect.signature(RecurrentSAC).parameters) - {"env", "device"}
-    assert asked <= {entry.name for entry in dataclasses.fields(Experiment)}
+    parameters = set(inspect.signature(RecurrentSAC).parameters) - {"env", "device"}
+    assert parameters <= {entry.name for entry in dataclasses.fields(Experiment)}
     changed = TINY.changed({"tau": 0.5, "burn_in": 3, "max_grad_norm": 2.0, "head_gain": 0.5})
     model = make_model(changed, training_environment(changed), "cpu")
     assert model.settings == changed.part(AgentSettings)
@@ -129,17 +129,17 @@ def test_the_experiment_decides_every_setting_of_the_agent():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "words"),
     [
         ({"env_settings": {"cst": 1}}, "env_settings: got 'cst'; did you mean 'cost'?"),
         ({"evaluations": ("oot",)}, "evaluations: got 'oot'; did you mean 'out'?"),
         ({"env": "bestarm"}, "did you mean 'best-arm'?"),
     ],
 )
-def test_what_the_environment_does_not_know_is_refused(changes, told):
+def test_what_the_environment_does_not_know_is_refused(changes, words):
     with pytest.raises(ValueError, match=r"got .*") as refusal:
         check_environment(Experiment().changed(changes))
-    assert told in str(refusal.value)
+    assert words in str(refusal.value)
 
 
 def test_evaluations_keep_the_settings_of_the_training():

@@ -38,13 +38,13 @@ def longer(experiment, steps=LONG):
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
     """A run that had the later end from its beginning."""
-    made = {}
+    folders = {}
 
     def whole(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("truth") / name
-            run(longer(KINDS[name]), made[name], events=False)
-        return made[name]
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp("truth") / name
+            run(longer(KINDS[name]), folders[name], events=False)
+        return folders[name]
 
     return whole
 

@@ -42,7 +42,7 @@ def failed(experiment, folder, **how):
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "cause"),
     [
         ("raise", "the environment raised ZeroDivisionError: the motor burnt out"),
         ("nan", "the environment gave a wrong observation: got nan in stream 0, expected finite"),
@@ -52,12 +52,12 @@ def failed(experiment, folder, **how):
     ],
 )
 def test_an_environment_that_fails_is_named_with_the_step_and_the_last_checkpoint(
-    how, told, tmp_path
+    how, cause, tmp_path
 ):
     folder = tmp_path / "run"
-    said = failed(FAILING.changed({"env_settings": {"how": how}}), folder)
-    assert said.startswith(f"stopped at step 44: {told}")
-    assert said.endswith(
+    message = failed(FAILING.changed({"env_settings": {"how": how}}), folder)
+    assert message.startswith(f"stopped at step 44: {cause}")
+    assert message.endswith(
         f"; the last good checkpoint is step 40; `kalmanac resume {folder}` goes on from it"
     )
     assert read_summary(folder)["status"] == "failed"
@@ -70,10 +70,10 @@ def test_the_verb_says_it_in_one_line(progress, tmp_path, capsys):
     words = "train tests.lab.failing:Failing --encoder memoryless --device cpu --steps 96"
     words += f" --no-tensorboard --folder {tmp_path / 'run'} {progress}"
     assert main(words.split()) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("kalmanac train: ")
-    assert "the environment raised ZeroDivisionError: the motor burnt out" in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("kalmanac train: ")
+    assert "the environment raised ZeroDivisionError: the motor burnt out" in message
+    assert message.count("\n") == 1
 
 
 def test_a_run_whose_environment_was_repaired_goes_on(tmp_path, monkeypatch):
@@ -96,10 +96,10 @@ def test_a_worker_that_hangs_is_named_and_ended(tmp_path):
     hanging = FAILING.changed(
         {"env": "tests.lab.failing:workers", "env_settings": {"how": "hang"}, "num_envs": 2}
     )
-    said = failed(hanging, tmp_path / "run")
-    assert "stopped at step 22: the environment gave no answer: The call to `step_wait` has" in said
-    assert "timed out after 0.5 second(s)" in said
-    assert "the last good checkpoint is step 20" in said
+    line = failed(hanging, tmp_path / "run")
+    assert "stopped at step 22: the environment gave no answer: The call to `step_wait` has" in line
+    assert "timed out after 0.5 second(s)" in line
+    assert "the last good checkpoint is step 20" in line
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -132,12 +132,12 @@ def test_ctrl_c_twice_gets_out_of_a_worker_that_hangs(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("how", "told"), [("hang", "no answer"), ("raise", "raised ZeroDivisionError: the motor")]
+    ("how", "cause"), [("hang", "no answer"), ("raise", "raised ZeroDivisionError: the motor")]
 )
-def test_workers_that_fail_in_a_library_s_training_are_named(how, told):
+def test_workers_that_fail_in_a_library_s_training_are_named(how, cause):
     env = workers(2, how=how, at=3)
     model = RecurrentSAC("memoryless", env, device="cpu")
-    with pytest.raises(EnvironmentFailedError, match=told):
+    with pytest.raises(EnvironmentFailedError, match=cause):
         model.learn(100)
     assert model.num_timesteps == 4
     env.close(terminate=True)
@@ -150,9 +150,9 @@ def test_memory_that_runs_out_is_named(kind, tmp_path, monkeypatch):
             torch.empty(2**50) if kind == "torch" else np.empty(2**50)
 
     monkeypatch.setattr(Progress, "on_step", hungry)
-    said = failed(TINY, tmp_path / "run", progress=Progress(96, io.StringIO()))
-    assert said.startswith("stopped at step 44: out of memory (")
-    assert "the last good checkpoint is step 40" in said
+    message = failed(TINY, tmp_path / "run", progress=Progress(96, io.StringIO()))
+    assert message.startswith("stopped at step 44: out of memory (")
+    assert "the last good checkpoint is step 40" in message
 
 
 def test_losses_that_are_no_numbers_leave_the_last_good_checkpoint(tmp_path, capsys):
@@ -161,8 +161,8 @@ def test_losses_that_are_no_numbers_leave_the_last_good_checkpoint(tmp_path, cap
     words += " --batch-size 4 --context-length 4 --env-settings horizon=5 --ent-coef 0.1"
     words += " --learning-rate 1e38 --checkpoint-every 20 --no-progress --no-tensorboard"
     assert main([*words.split(), "--device", "cpu", "--folder", str(folder)]) == 1
-    *_, told, on = capsys.readouterr().out.splitlines()
-    assert "losses or weights are not finite any more" in told
+    *_, status, on = capsys.readouterr().out.splitlines()
+    assert "losses or weights are not finite any more" in status
     assert on.startswith(f"the last good checkpoint is step {resumable(folder)}; ")
     state = CheckpointFolder(folder).read(resumable(folder)).run["model"]["learner"]
     for name, x in state.items():
@@ -189,9 +189,9 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_named_and_with_more_space_the_run_ends_the_same(small_disk, tmp_path):
     place, mount = small_disk
     folder = place / "run"
-    said = failed(TINY, folder)
-    assert ": the disk is full" in said
-    assert "No space left on device; the last good checkpoint is step " in said
+    message = failed(TINY, folder)
+    assert ": the disk is full" in message
+    assert "No space left on device; the last good checkpoint is step " in message
     assert resumable(folder) > 0
     assert mount("remount,size=8m")
     assert resume(folder, events=False).status == "finished"
@@ -203,18 +203,18 @@ def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
     try:
-        said = failed(TINY.changed({"total_steps": 4_000}), tmp_path / "run")
+        message = failed(TINY.changed({"total_steps": 4_000}), tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert ": the disk is full" in said
+    assert ": the disk is full" in message
 
 
 def test_a_folder_that_may_not_be_written_to_is_named(small_disk, tmp_path, capsys):
     place, mount = small_disk
     run(TINY, place / "run", events=False, checkpoint_every=1000, stop=after(2))
     assert mount("remount,ro")
-    said = failed(TINY, place / "other")
-    assert said.startswith("stopped at step 0: the folder may not be written to")
+    message = failed(TINY, place / "other")
+    assert message.startswith("stopped at step 0: the folder may not be written to")
     assert main(["resume", str(place / "run")]) == 1
     assert "the folder may not be written to" in capsys.readouterr().err
 
@@ -229,9 +229,9 @@ def test_a_folder_that_another_process_writes_in_is_refused(tmp_path, capsys):
     ) as other:  # fmt: skip
         assert other.stdout.readline() == b"taken\n"
         assert main(["resume", str(folder)]) == 2
-        said = capsys.readouterr()
-        assert f"in which process {other.pid} is writing" in said.err
-        assert (said.err.count("\n"), said.out) == (1, "")
+        output = capsys.readouterr()
+        assert f"in which process {other.pid} is writing" in output.err
+        assert (output.err.count("\n"), output.out) == (1, "")
         with pytest.raises(ValueError, match=f"in which process {other.pid} is writing"):
             run(TINY, folder, overwrite=True, events=False)
         other.kill()

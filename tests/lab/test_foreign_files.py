@@ -134,9 +134,9 @@ def test_a_link_is_refused_before_anything_changes(name, copy, letter, capsys):
     before = contents(copy)
     for words in (["resume", "--no-progress"], ["eval"], ["watch"]):
         assert main([words[0], str(copy), *words[1:]]) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert f"{copy / name}, which is a link" in said
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        assert f"{copy / name}, which is a link" in message
     with pytest.raises(LinkError):
         run(TINY, copy, overwrite=True, events=False)
     assert contents(copy) == before

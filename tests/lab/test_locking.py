@@ -103,7 +103,7 @@ def test_what_cannot_go_on_keeps_no_lock(stopped, tmp_path, monkeypatch):
     run_together([SMALL.changed({"seed": 1})], [other], events=False)
     with pytest.raises(ValueError, match="finished"):
         resume_together([stopped, other], events=False)
-    monkeypatch.setattr("kalmanac._lab.active_run.Recorder", None)
+    monkeypatch.setattr("kalmanac._lab.active_run.RunLogger", None)
     with pytest.raises(TypeError):
         resume(stopped, events=False)
     monkeypatch.undo()
@@ -143,9 +143,9 @@ def test_of_two_resumes_in_different_containers_one_is_refused(tmp_path):
     (refused,) = [one for one in both if one.poll() is not None]
     (other,) = [one for one in both if one.poll() is None]
     assert refused.returncode == 2
-    told = refused.communicate()[1]
-    assert "of another container" in told
-    assert told.count("\n") == 1
+    message = refused.communicate()[1]
+    assert "of another container" in message
+    assert message.count("\n") == 1
     gate.touch()
     assert other.wait() == 0, other.communicate()
     other.communicate()

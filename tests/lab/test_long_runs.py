@@ -66,10 +66,10 @@ def test_killed_and_resumed_two_seeds_go_on_from_their_checkpoints(device, how, 
     before = [rows_until(one, step) for one, step in zip(folders, kept, strict=True)]
 
     process = kalmanac(f"resume {folders[0]} {folders[1]} --device {device} {QUIETLY}")
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
     for folder, step, early in zip(folders, kept, before, strict=True):
-        assert f"{folder}: from step {step:,} of {STEPS:,}" in said
+        assert f"{folder}: from step {step:,} of {STEPS:,}" in output
         summary = read_summary(folder)
         assert summary["resumed"] == [{"step": step, "episodes": "the same"}]
         assert (summary["status"], summary["step"]) == ("finished", STEPS)

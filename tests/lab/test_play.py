@@ -29,10 +29,10 @@ def agree(agent, seed):
     env = make_vector(
         experiment.env, 1, privileged=experiment.privileged, **experiment.env_settings
     )
-    found = evaluate_policy(model, env, 1, seed=seed)
+    evaluation = evaluate_policy(model, env, 1, seed=seed)
     env.close()
-    assert watched.steps == found.lengths[0]
-    assert watched.total_reward == pytest.approx(found.returns[0])
+    assert watched.steps == evaluation.lengths[0]
+    assert watched.total_reward == pytest.approx(evaluation.returns[0])
     return watched
 
 
@@ -121,14 +121,14 @@ class Hindered(Counts):
 
     def reset(self, *, seed=None, options=None):
         observation, _ = super().reset()
-        return observation, self.told()
+        return observation, self.infos()
 
     def step(self, action):
         assert action - 5 != self.steps % 3
-        *arrived, _ = super().step(action)
-        return *arrived, self.told()
+        *transition, _ = super().step(action)
+        return *transition, self.infos()
 
-    def told(self):
+    def infos(self):
         allowed = np.arange(3) != self.steps % 3
         return {"observed": self.steps % 2 == 0, "action_mask": allowed.astype(np.int8)}
 
@@ -176,29 +176,29 @@ def test_the_map_of_the_latent_space_is_the_policy_itself(encoder):
 def test_the_map_tells_the_two_channels_apart():
     model, _ = untrained("vssm+kf", **TWO)
     latent = np.float32([[-4, 0.5], [1, 9]])
-    seen = torch.zeros(1, 1)
-    (first, second), share = latent_map(model, latent, seen)
+    skip = torch.zeros(1, 1)
+    (first, second), share = latent_map(model, latent, skip)
     assert first[0] < -4
     assert second[-1] > 9 > first[-1]
     actor = model.learner.actor
     place = torch.tensor([[first[3], second[100]]])
     z = actor.network.encoder.stack.layers[0].out_projection(place)
-    expected = torch.softmax(actor.head(torch.cat([z, seen], -1)), -1)[0]
+    expected = torch.softmax(actor.head(torch.cat([z, skip], -1)), -1)[0]
     np.testing.assert_allclose(share[100, 3], expected.detach(), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("agent", "told"),
+    ("agent", "words"),
     [
         (("gru",), "encoder 'gru', settings {} and discrete actions"),
         (("vssm+kf",), "expected vssm, vssm\\+kf or vssm\\+kf-u with two latent channels"),
         (("vssm+kf", SWING), "continuous actions"),
     ],
 )
-def test_an_agent_that_cannot_be_mapped_is_told_how_to_train_one(agent, told):
+def test_an_agent_that_cannot_be_mapped_is_told_how_to_train_one(agent, words):
     extra = TWO if agent[-1] == SWING else {}
     model, experiment = untrained(*agent, **extra)
-    with pytest.raises(ValueError, match=rf"latent: got .*{told}.* --encoder-settings d_state=2"):
+    with pytest.raises(ValueError, match=rf"latent: got .*{words}.* --encoder-settings d_state=2"):
         refuse_without_latent_map(model)
     assert play(model, experiment, seed=0).latent is None
 

@@ -10,7 +10,7 @@ from kalmanac._lab.post_training import (
     AdversarialEpisode,
     ExampleEpisodes,
     GridOfBandits,
-    play_afterwards,
+    run_post_training,
 )
 from kalmanac._lab.run import run
 from tests.lab.tiny import TINY
@@ -36,12 +36,12 @@ def finished(tmp_path_factory):
 
 def test_every_bandit_of_the_grid_is_played_on_its_own(finished):
     GridOfBandits(points=5, episodes=3).play(Above(), TINY, finished)
-    found = read_heatmap(finished)
-    assert found.mu == [-0.5, -0.25, 0.0, 0.25, 0.5]
-    assert found.sigma == [0.0, 0.75, 1.5, 2.25, 3.0]
-    assert np.array_equal(found.win_rate, np.repeat([[0.0], [0], [0], [1], [1]], 5, axis=1))
-    assert np.array_equal(found.length, np.full((5, 5), 3.0))
-    assert (found.episodes, found.model) == (3, "last")
+    heatmap = read_heatmap(finished)
+    assert heatmap.mu == [-0.5, -0.25, 0.0, 0.25, 0.5]
+    assert heatmap.sigma == [0.0, 0.75, 1.5, 2.25, 3.0]
+    assert np.array_equal(heatmap.win_rate, np.repeat([[0.0], [0], [0], [1], [1]], 5, axis=1))
+    assert np.array_equal(heatmap.length, np.full((5, 5), 3.0))
+    assert (heatmap.episodes, heatmap.model) == (3, "last")
 
 
 def test_the_grid_s_noise_is_the_column_s(finished):
@@ -60,7 +60,7 @@ def test_files_are_left_once_and_nothing_is_trained(finished):
     due = (ExampleEpisodes(), AdversarialEpisode())
     model = (finished / "last.safetensors").read_bytes()
     assert not any(one.is_left(finished) for one in due)
-    play_afterwards(finished, due)
+    run_post_training(finished, due)
     assert all(one.is_left(finished) for one in due)
     files = sorted((finished / "evaluations").glob("*.npz"))
     assert [file.name for file in files] == [
@@ -71,7 +71,7 @@ def test_files_are_left_once_and_nothing_is_trained(finished):
     assert played[0].about.title == "adversarial"
     assert played[0].latent_probability.shape == (121, 121, 3)
     times = [file.stat().st_mtime_ns for file in files]
-    play_afterwards(finished, due)
+    run_post_training(finished, due)
     assert [file.stat().st_mtime_ns for file in files] == times
     assert (finished / "last.safetensors").read_bytes() == model
 

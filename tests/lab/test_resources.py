@@ -13,10 +13,10 @@ from kalmanac._lab import resources as module
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.resources import (
     NoRoomError,
-    check_room,
+    check_memory,
     free_bytes,
     held_bytes,
-    needed,
+    memory_needed,
     update_bytes,
 )
 from kalmanac._lab.run import run, run_together
@@ -43,34 +43,34 @@ def learner(experiment):
 
 
 def proposed(error, flag):
-    found = re.search(rf"--{flag} (\d+)", str(error))
-    return None if found is None else int(found[1])
+    match = re.search(rf"--{flag} (\d+)", str(error))
+    return None if match is None else int(match[1])
 
 
 @pytest.mark.parametrize("experiment", [LONG, PIXELS], ids=["numbers", "pixels"])
 @pytest.mark.parametrize("runs", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_what_is_proposed_fits_and_a_little_more_does_not(experiment, runs):
     agent = learner(experiment)
-    need = needed(experiment, agent)
-    check_room(experiment, agent, runs, free=1.06 * runs * need.total)
+    need = memory_needed(experiment, agent)
+    check_memory(experiment, agent, runs, free=1.06 * runs * need.total)
     free = 0.5 * runs * need.total
-    with pytest.raises(NoRoomError, match=r"memory: got a run that needs .* GB.*on cpu") as told:
-        check_room(experiment, agent, runs, free=free)
-    size, seeds = proposed(told.value, "buffer-size"), proposed(told.value, "seeds")
+    with pytest.raises(NoRoomError, match=r"memory: got a run that needs .* GB.*on cpu") as refusal:
+        check_memory(experiment, agent, runs, free=free)
+    size, seeds = proposed(refusal.value, "buffer-size"), proposed(refusal.value, "seeds")
     assert size > 10_000
     assert seeds == (None if runs == 1 else 2)
     smaller = experiment.changed({"buffer_size": size})
-    check_room(smaller, agent, runs, free=free)
+    check_memory(smaller, agent, runs, free=free)
     with pytest.raises(NoRoomError):
-        check_room(experiment.changed({"buffer_size": int(1.3 * size)}), agent, runs, free=free)
+        check_memory(experiment.changed({"buffer_size": int(1.3 * size)}), agent, runs, free=free)
     if seeds:
-        check_room(experiment, agent, seeds, free=free)
+        check_memory(experiment, agent, seeds, free=free)
         with pytest.raises(NoRoomError):
-            check_room(experiment, agent, seeds + 1, free=free)
+            check_memory(experiment, agent, seeds + 1, free=free)
 
 
 def test_images_take_their_room():
-    numbers, pixels = (needed(one, learner(one)) for one in (LONG, PIXELS))
+    numbers, pixels = (memory_needed(one, learner(one)) for one in (LONG, PIXELS))
     assert pixels.replay > 5 * numbers.replay
     assert pixels.update > numbers.update
 
@@ -78,17 +78,17 @@ def test_images_take_their_room():
 def test_where_an_update_does_not_fit_batches_must_be_smaller():
     wide = TINY.changed({"batch_size": 10_000})
     agent, free = learner(wide), 5e6
-    with pytest.raises(NoRoomError, match=r"GB on cpu; --batch-size \d+ would fit$") as told:
-        check_room(wide, agent, free=free)
-    rows = proposed(told.value, "batch-size")
-    check_room(wide.changed({"batch_size": rows}), agent, free=free)
+    with pytest.raises(NoRoomError, match=r"GB on cpu; --batch-size \d+ would fit$") as refusal:
+        check_memory(wide, agent, free=free)
+    rows = proposed(refusal.value, "batch-size")
+    check_memory(wide.changed({"batch_size": rows}), agent, free=free)
     with pytest.raises(NoRoomError):
-        check_room(wide.changed({"batch_size": int(1.2 * rows)}), agent, free=free)
+        check_memory(wide.changed({"batch_size": int(1.2 * rows)}), agent, free=free)
     with pytest.raises(NoRoomError, match=r"; no smaller replay or batch alone would$"):
-        check_room(wide, agent, free=1_000.0)
+        check_memory(wide, agent, free=1_000.0)
     endless = TINY.changed({"context_length": 10**12, "env_settings": {"horizon": 10**12}})
     with pytest.raises(NoRoomError, match="got windows of which 4 do not fit on cpu"):
-        check_room(endless, agent)
+        check_memory(endless, agent)
 
 
 def test_an_update_needs_what_its_batch_says():
@@ -100,7 +100,7 @@ def test_an_update_needs_what_its_batch_says():
 def test_nothing_of_the_learner_changes():
     agent = learner(LONG)
     before = agent.state_dict()
-    needed(LONG, agent)
+    memory_needed(LONG, agent)
     for name, x in agent.state_dict().items():
         assert torch.equal(x, before[name]), name
 
@@ -111,8 +111,8 @@ def test_nothing_of_the_learner_changes():
 def test_a_replay_holds_what_was_foretold(images, capacity, reserved):
     sizes = Sizes(3, 2, False, images=images, observed=True)
     replay, steps = filled(sizes, capacity, reserved, 10**9), 2_000
-    told = bytes_needed(sizes, 4, steps, capacity=capacity, reserved=reserved)
-    assert told == held(replay) + 24 * (capacity or steps)
+    expected = bytes_needed(sizes, 4, steps, capacity=capacity, reserved=reserved)
+    assert expected == held(replay) + 24 * (capacity or steps)
 
 
 @pytest.mark.parametrize("length", [1, 2, 20])
@@ -191,12 +191,12 @@ def test_on_a_gpu_what_was_foretold_is_what_is_taken(tmp_path):
     changes = {"total_steps": 40_000, "batch_size": 256, "eval_every": 40_000, "log_every": 10_000}
     experiment = TINY.changed(changes | {"encoder": "vssm+kf", "context_length": 64})
     agent = make_model(experiment, training_environment(experiment), "cuda").learner
-    told = needed(experiment, agent).total
+    expected = memory_needed(experiment, agent).total
     before = held_on_gpus()
     run(experiment, tmp_path / "a", events=False, device="cuda")
-    taken = held_on_gpus() - before
-    assert taken < 1.5 * told
-    assert told < 3 * taken + 256e6
+    measured = held_on_gpus() - before
+    assert measured < 1.5 * expected
+    assert expected < 3 * measured + 256e6
     assert read_timing(tmp_path / "a")[-1]["time/device_memory_gb"] < 4
     with pytest.raises(NoRoomError, match="on cuda"):
-        check_room(experiment, agent, free=told / 2)
+        check_memory(experiment, agent, free=expected / 2)

@@ -69,13 +69,13 @@ def same_bytes(one, other):
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    made = {}
+    folders = {}
 
     def whole(name):
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("truth") / name
-            run(KINDS[name], made[name], events=False, checkpoint_every=10**6)
-        return made[name]
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp("truth") / name
+            run(KINDS[name], folders[name], events=False, checkpoint_every=10**6)
+        return folders[name]
 
     return whole
 
@@ -140,7 +140,7 @@ def test_environments_that_cannot_tell_their_state_begin_new_episodes(tmp_path):
 def test_a_new_episode_after_a_resume_is_none_of_the_first_ones(tmp_path):
     mute = CONTINUOUS.changed(MUTE)
     run(mute, tmp_path / "run", events=False, stop=after(15))
-    seen = []
+    positions = []
     for step in (0, 45):
         env = training_environment(mute)
         model = make_model(mute, env, "cpu")
@@ -149,8 +149,8 @@ def test_a_new_episode_after_a_resume_is_none_of_the_first_ones(tmp_path):
         folder.restore(checkpoint, model.replay)
         assert model.load_checkpoint_state(checkpoint.run["model"]) is (step == 0)
         next(model.advance(1))
-        seen.append(model.env.envs[0].position)
-    assert seen[0] != seen[1]
+        positions.append(model.env.envs[0].position)
+    assert positions[0] != positions[1]
 
 
 def test_the_schedule_is_no_part_of_the_experiment(tmp_path):
@@ -173,8 +173,8 @@ def test_events_go_on_too(tmp_path):
     assert len(list((folder / "events").iterdir())) == 2
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder / "events"))
-    found.Reload()
-    steps = [event.step for event in found.Scalars("train/updates")]
+    accumulator = EventAccumulator(str(folder / "events"))
+    accumulator.Reload()
+    steps = [event.step for event in accumulator.Scalars("train/updates")]
     assert steps == sorted(set(steps)), "what came after the checkpoint is hidden"
     assert steps[-1] == 96

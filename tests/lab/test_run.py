@@ -9,7 +9,7 @@ from kalmanac._files.run_folder import FolderTakenError, RunFolder
 from kalmanac._files.run_reader import read_metrics, read_summary, read_timing, series
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.run import run
-from kalmanac._lab.run_logger import Recorder, evaluation_seed, evaluations_due
+from kalmanac._lab.run_logger import RunLogger, evaluation_seed, evaluations_due
 from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -19,13 +19,13 @@ from tests.lab.tiny import TINY
 def test_rows_hold_means_since_the_row_before(tmp_path):
     model = make_model(TINY, training_environment(TINY), "cpu")
     with RunFolder(tmp_path, TINY.to_data(), events=False) as folder:
-        recorder = Recorder(TINY.changed({"eval_every": 10_000}), folder)
+        logger = RunLogger(TINY.changed({"eval_every": 10_000}), folder)
         for step, losses in ((24, (2.0, 4.0)), (48, (10.0,)), (72, ())):
             for loss in losses:
-                recorder.on_update(model, {"train/critic_loss": torch.tensor(loss)})
-            recorder.on_episode(model, Episode(step, 3, True, 0, {}))
+                logger.on_update(model, {"train/critic_loss": torch.tensor(loss)})
+            logger.on_episode(model, Episode(step, 3, True, 0, {}))
             model.num_timesteps = step
-            assert recorder.on_step(model)
+            assert logger.on_step(model)
     rows = read_metrics(tmp_path)
     assert series(rows, "train/critic_loss") == ([24, 48], [3.0, 10.0])
     assert series(rows, "rollout/ep_rew_mean") == ([24, 48, 72], [24, 48, 72])
@@ -46,10 +46,10 @@ def test_agents_that_reach_an_evaluation_at_different_steps_play_the_same_episod
     monkeypatch.setattr(model, "diagnostics", dict)
     for name, steps in (("a", (40, 79, 80, 96)), ("b", (41, 44, 83, 95, 98))):
         with RunFolder(tmp_path / name, TINY.to_data(), events=False) as folder:
-            recorder = Recorder(TINY, folder)
+            logger = RunLogger(TINY, folder)
             for step in steps:
                 model.num_timesteps = step
-                recorder.on_step(model)
+                logger.on_step(model)
     assert len(seeds) == 2 * 3 * len(TINY.evaluations)
     assert seeds[:6] == seeds[6:]
     assert len(set(seeds)) == 6
@@ -206,12 +206,12 @@ def test_a_model_with_weights_that_are_no_numbers_is_not_saved(tmp_path):
     model = make_model(TINY, training_environment(TINY), "cpu")
     with RunFolder(tmp_path, TINY.to_data(), events=False) as folder:
         (tmp_path / "last.safetensors").write_text("good")
-        recorder = Recorder(TINY, folder)
+        logger = RunLogger(TINY, folder)
         model.num_timesteps = 40
         with torch.no_grad():
             next(model.learner.critic.parameters()).view(-1)[-1] = torch.nan
-        assert not recorder.on_step(model)
-        recorder.finish(model, "diverged")
+        assert not logger.on_step(model)
+        logger.finish(model, "diverged")
     assert (tmp_path / "last.safetensors").read_text() == "good"
     assert series(read_metrics(tmp_path), "eval/in/mean_reward") == ([], [])
 

@@ -17,7 +17,7 @@ from kalmanac._cli.verb import read_call
 from kalmanac._envs.registry import foreign_code
 from kalmanac._files.run_reader import SIGNATURE, is_signed, read_summary
 from kalmanac._lab.play import load_run
-from kalmanac._lab.post_training import ExampleEpisodes, play_afterwards
+from kalmanac._lab.post_training import ExampleEpisodes, run_post_training
 from kalmanac._lab.run import resume, run
 from kalmanac._lab.trust import UntrustedError, read_trusted
 from kalmanac._sweep.plan import Planned
@@ -69,11 +69,11 @@ def foreign(request, stopped, mark, tmp_path, monkeypatch):
 def test_a_verb_that_plays_or_trains_refuses_and_names_flag_and_code(verb, foreign, mark, capsys):
     folder, env = foreign
     assert main([verb, str(folder)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
     module, attribute = env.split(":")
     for words in ("--trust", repr(env), f"import {module!r} and use {attribute!r}", str(folder)):
-        assert words in said
+        assert words in message
     assert not mark.exists()
     assert not (folder / SIGNATURE).exists()
 
@@ -82,9 +82,9 @@ def test_a_verb_that_plays_or_trains_refuses_and_names_flag_and_code(verb, forei
 def test_with_trust_it_runs_and_has_to_be_an_environment(verb, foreign, mark, capsys):
     folder, _ = foreign
     assert main([verb, str(folder), "--trust"]) in (1, 2)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith(f"kalmanac {verb}: ")
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert message.startswith(f"kalmanac {verb}: ")
     assert mark.exists(), "so that the tests above can fail"
 
 
@@ -102,11 +102,11 @@ def test_no_other_verb_runs_it_either(words, foreign, mark, capsys):
         assert status == 2
         assert "holds another experiment" in capsys.readouterr().err
     if "--config" in words:
-        said = capsys.readouterr().err
+        message = capsys.readouterr().err
         assert status == 2
-        assert said.count("\n") == 1
-        assert "--trust" in said
-        assert repr(env) in said
+        assert message.count("\n") == 1
+        assert "--trust" in message
+        assert repr(env) in message
 
 
 @pytest.mark.parametrize("worker", ["local", "ray"])
@@ -129,7 +129,7 @@ def test_nothing_runs_from_python_either(foreign, mark):
     for opens in (
         lambda: resume(folder, events=False),
         lambda: load_run(folder, "best"),
-        lambda: play_afterwards(folder, (ExampleEpisodes(),)),
+        lambda: run_post_training(folder, (ExampleEpisodes(),)),
         lambda: read_trusted(folder),
         lambda: read_trusted(folder, trust=[TINY]),
     ):
@@ -212,11 +212,11 @@ def test_a_terminal_is_asked(answer, runs, own, tmp_path, monkeypatch):
         os.write(ours, f"{answer}\n".encode())
         status = main(["eval", str(folder), "--episodes", "1"])
         monkeypatch.undo()
-    said = b"".join(iter(lambda: _read_or_end(ours), b"")).decode()
+    message = b"".join(iter(lambda: _read_or_end(ours), b"")).decode()
     os.close(ours)
     assert status == (0 if runs else 2)
-    assert "Run it? [y/N]" in said
-    assert "import 'tests.lab.drifting' and use 'Drifting' of it" in said
+    assert "Run it? [y/N]" in message
+    assert "import 'tests.lab.drifting' and use 'Drifting' of it" in message
     assert (folder / SIGNATURE).exists() is runs
 
 
@@ -258,22 +258,22 @@ def test_hostile_names_are_shown_without_their_control_characters(stopped, tmp_p
     env = "os:\x1b[2J\nsystem" + "x" * 100_000
     folder = sent(stopped, tmp_path / "sent", env, {"\x1b[2J": "\udc80" * 100_000})
     assert main(["eval", str(folder)]) == 2
-    said = capsys.readouterr().err
-    assert "\x1b" not in said
-    assert said.count("\n") == 1
-    assert len(said) < 2_000
+    message = capsys.readouterr().err
+    assert "\x1b" not in message
+    assert message.count("\n") == 1
+    assert len(message) < 2_000
 
 
 def test_the_files_of_folders_become_experiments_in_one_place():
     """Everything else would be a way around."""
     package = Path(kalmanac.__file__).parent
-    found = {
+    readers = {
         path.relative_to(package).as_posix()
         for path in package.glob("**/*.py")
         if re.search(r"^(?!\s*>>>).*Experiment\.from_(data|json)\(", path.read_text(), re.MULTILINE)
     }
     compares = {"_lab/checkpointing.py", "_sweep/plan.py"}  # and no more
-    assert found == {"_lab/experiment.py", "_lab/trust.py", *compares}
+    assert readers == {"_lab/experiment.py", "_lab/trust.py", *compares}
 
 
 def test_a_checkpoint_cannot_bring_another_environment(stopped, mark, tmp_path):

@@ -89,7 +89,7 @@ def _row(
         env,
         episodes or experiment.eval_episodes,
         seed=seed,
-        normaliser=check_environment(experiment).normaliser,
+        return_scale=check_environment(experiment).normaliser,
         max_steps=most_steps(experiment, name),
         each_step=partial(Progress(0, sys.stderr).evaluating, name),
     )

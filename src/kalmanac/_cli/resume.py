@@ -11,7 +11,7 @@ from kalmanac._envs.workers import TIMEOUT
 from kalmanac._files.run_folder import refuse_in_use
 from kalmanac._lab.active_run import Outcome, StopSignals
 from kalmanac._lab.checkpointing import way_on
-from kalmanac._lab.exit_status import tell
+from kalmanac._lab.exit_status import print_outcomes
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._lab.failure import RunFailedError
@@ -62,7 +62,7 @@ def go_on(call: Call) -> int:
     with StopSignals() as stop:
         outcomes = _go_on(folders, options, looked, stop)
     with our_fault():
-        return tell("resume", outcomes, [one.experiment for one in looked], stop)
+        return print_outcomes("resume", outcomes, [one.experiment for one in looked], stop)
 
 
 class Looked(NamedTuple):

@@ -16,7 +16,7 @@ from kalmanac._envs.workers import TIMEOUT
 from kalmanac._files.run_folder import FolderTakenError, refuse_taken
 from kalmanac._files.run_reader import EXPERIMENT, is_run
 from kalmanac._lab.active_run import CHECKPOINT_EVERY, StopSignals
-from kalmanac._lab.exit_status import tell
+from kalmanac._lab.exit_status import print_outcomes
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import (
     check_environment,
@@ -25,7 +25,7 @@ from kalmanac._lab.factory import (
     make_model,
     training_environment,
 )
-from kalmanac._lab.resources import check_room, estimate
+from kalmanac._lab.resources import check_memory, estimate
 from kalmanac._lab.run import run_together
 from kalmanac._lab.trust import ask_on_terminal, require_trust
 from kalmanac._messages import expect_known
@@ -141,7 +141,7 @@ def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:
     check_device(device)
     env = training_environment(experiment)
     try:
-        check_room(experiment, make_model(experiment, env, device).learner, seeds)
+        check_memory(experiment, make_model(experiment, env, device).learner, seeds)
     finally:
         closed(env)
     for name in experiment.evaluations:
@@ -181,7 +181,7 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             workers=options.workers,
             worker_timeout=options.worker_timeout,
         )
-        return tell("train", outcomes, list(runs.values()), stop)
+        return print_outcomes("train", outcomes, list(runs.values()), stop)
 
 
 def _defaults(words: Sequence[str]) -> Experiment:

@@ -89,7 +89,7 @@ def measure(trained: Trained) -> Row:
     new = {}
     for name in PLACES:
         env = evaluation_environment(experiment, name, NEW_EPISODES)
-        new[name] = evaluate(model, env, NEW_EPISODES, seed=NEW_SEED, normaliser=scale)
+        new[name] = evaluate(model, env, NEW_EPISODES, seed=NEW_SEED, return_scale=scale)
         env.close()
     _, returns = series(read_metrics(place), "eval/in/normalized")
     _, seconds = series(read_timing(place), "time/elapsed")

@@ -53,11 +53,13 @@ def encode(document: dict[str, Any], kind: Kind) -> bytes:
     """The file of a document."""
     tensors: dict[str, Tensor] = {}
     body = json.dumps(_to_json(document, "", tensors), allow_nan=False)
-    told = {"format": kind.name, "version": str(kind.version), "sha256": _ZEROS, "document": body}
+    metadata = {
+        "format": kind.name, "version": str(kind.version), "sha256": _ZEROS, "document": body
+    }  # fmt: skip
     plain = save(tensors)
     (length,) = struct.unpack_from("<Q", plain)
     # safetensors writes metadata in any order; this header has one
-    header = {"__metadata__": told} | json.loads(plain[8 : 8 + length])
+    header = {"__metadata__": metadata} | json.loads(plain[8 : 8 + length])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     content = struct.pack("<Q", len(text)) + text + plain[8 + length :]
@@ -66,18 +68,18 @@ def encode(document: dict[str, Any], kind: Kind) -> bytes:
 
 def decode(content: bytes, kind: Kind, source: str) -> dict[str, Any]:
     """The document in a file, its tensors on the CPU; BadFileError for anything else."""
-    told = _metadata(content, source)
-    if told.get("format") != kind.name:
+    metadata = _metadata(content, source)
+    if metadata.get("format") != kind.name:
         raise BadFileError(f"path: got {source}, expected a file written by {kind.writer}")
-    version = told.get("version")
+    version = metadata.get("version")
     if version == str(kind.version):
-        _check_digest(content, told.get("sha256", ""), source)
-    elif not kind.unsigned or version != str(kind.unsigned) or "sha256" in told:
+        _check_digest(content, metadata.get("sha256", ""), source)
+    elif not kind.unsigned or version != str(kind.unsigned) or "sha256" in metadata:
         raise BadFileError(
             f"path: got {source} of format version {version}, expected {kind.version}"
         )
     try:
-        document = _from_json(json.loads(told["document"]), load(content))
+        document = _from_json(json.loads(metadata["document"]), load(content))
     except (SafetensorError, *MALFORMED) as error:
         raise malformed(source, error) from None
     if not isinstance(document, dict):
@@ -115,10 +117,10 @@ def _metadata(content: bytes, source: str) -> dict[str, str]:
         raise BadFileError(
             f"path: got {source}, expected a whole .safetensors file ({error})"
         ) from None
-    told = header.get("__metadata__", {}) if isinstance(header, dict) else {}
-    if not isinstance(told, dict) or not all(isinstance(x, str) for x in told.values()):
+    metadata = header.get("__metadata__", {}) if isinstance(header, dict) else {}
+    if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
         raise BadFileError(f"path: got {source}, expected a whole .safetensors file (no texts)")
-    return told
+    return metadata
 
 
 def _to_json(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:

@@ -19,7 +19,7 @@ class LinkError(ValueError):
 
 
 def refuse_link(path: Path) -> None:
-    """LinkError unless `path` is a file or a folder of its own, or is not there."""
+    """Raise LinkError unless `path` is a file or a folder of its own, or is not there."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +86,7 @@ def open_rows(path: Path) -> IO[str]:
 
 
 def _opened(path: Path, length: int) -> IO[bytes]:
-    """For changes; a file with a second name becomes one of its own, with its first `length` bytes.
+    """Open for changes; a file with a second name becomes one of its own, `length` bytes long.
 
     Whoever has the other name (a copy of the folder made of hard links) keeps what it holds.
     """
@@ -140,8 +140,8 @@ def signed(content: bytes, signature: str) -> bool:
 
 def secret_file() -> Path:
     """Where the secret lies: below XDG_CONFIG_HOME, or ~/.config."""
-    told = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (told if told.is_absolute() else Path.home() / ".config") / "kalmanac" / "secret"
+    config = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (config if config.is_absolute() else Path.home() / ".config") / "kalmanac" / "secret"
 
 
 def _read() -> bytes | None:
@@ -163,11 +163,11 @@ def _make() -> bytes:
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        if (found := _read()) is None:
+        if (secret := _read()) is None:
             if target.exists() and target.stat().st_uid != os.getuid():
                 raise PermissionError(f"{target}: got a file of another user")  # and theirs to keep
-            found = secrets.token_bytes(BYTES)
-            write_whole(target, found, mode=0o600)
+            secret = secrets.token_bytes(BYTES)
+            write_whole(target, secret, mode=0o600)
     finally:
         os.close(folder)
-    return found
+    return secret

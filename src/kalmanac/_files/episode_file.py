@@ -61,7 +61,7 @@ class PlayedEpisode:
         observation: (T, O), what the environment showed, flat.
         action: (T,), a discrete action's number, from 0 on, or (T, A) in the environment's units.
         reward: (T,).
-        truth: (T, S), the true state, where the environment tells it.
+        truth: (T, S), the true state, where the environment provides it.
         posterior_mean: (T,), Best Arm: the Bayes posterior of the mean, σ known, after each sample.
         posterior_std: (T,), its standard deviation.
         probability: (T, A) of discrete actions.
@@ -130,8 +130,8 @@ class PlayedEpisode:
 
     def arrays(self) -> dict[str, Array]:
         """All arrays that are there, by name."""
-        found = {name: getattr(self, name) for name in ARRAYS}
-        return {name: x for name, x in found.items() if x is not None}
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return {name: x for name, x in arrays.items() if x is not None}
 
 
 DIMENSIONS = {
@@ -191,8 +191,8 @@ def read_episode(path: str | os.PathLike[str]) -> PlayedEpisode:
     except OSError:
         raise
     except Exception as error:  # an archive may be broken in more ways than anybody has listed
-        told = one_line(error, 100)
-        raise ValueError(f"path: got {source}, expected an episode file ({told})") from None
+        cause = one_line(error, 100)
+        raise ValueError(f"path: got {source}, expected an episode file ({cause})") from None
     raise ValueError(
         f"path: got {source}, {one_line(kind, 40)} version {one_line(version, 40)}, "
         f"expected {FORMAT} version {VERSION}"

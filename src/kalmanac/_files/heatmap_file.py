@@ -66,5 +66,5 @@ def read_heatmap(path: str | os.PathLike[str]) -> Heatmap | None:
     try:
         return Heatmap(**read_object(file))
     except (TypeError, ValueError) as error:
-        told = one_line(str(error).replace(f"{file}: ", ""))
-        raise ValueError(f"{file}: got no heat map ({told}), expected one") from None
+        cause = one_line(str(error).replace(f"{file}: ", ""))
+        raise ValueError(f"{file}: got no heat map ({cause}), expected one") from None

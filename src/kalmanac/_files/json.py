@@ -47,10 +47,10 @@ def object_in(file: Path, content: bytes, what: str) -> dict[str, Any]:
 def parse_object(content: bytes) -> dict[str, Any]:
     """The JSON object in `content`; ValueError that says what came instead."""
     try:
-        found = _decode(content.decode("utf-8"))
-        if not isinstance(found, dict):
-            raise _OtherError(f"got {KINDS[type(found)]}")
-        _refuse_deep(found)
+        value = _decode(content.decode("utf-8"))
+        if not isinstance(value, dict):
+            raise _OtherError(f"got {KINDS[type(value)]}")
+        _refuse_deep(value)
     except _OtherError as error:
         raise ValueError(str(error)) from None
     except RecursionError:
@@ -59,24 +59,24 @@ def parse_object(content: bytes) -> dict[str, Any]:
         raise ValueError("got bytes that are no text") from None
     except ValueError as error:
         raise ValueError(f"got no JSON ({one_line(error)})") from None
-    return found
+    return value
 
 
 def expect_number(name: str, value: Any) -> None:
-    """ValueError unless a value from a file is a number."""
+    """Raise ValueError unless a value from a file is a number."""
     if type(value) not in NUMBERS:
         raise ValueError(f"{name}: got {one_line(repr(value), 60)}, expected a number")
 
 
 def expect_whole(name: str, value: Any, least: int = 0) -> None:
-    """ValueError unless a value from a file is a whole number as machines have them."""
+    """Raise ValueError unless a value from a file is a whole number as machines have them."""
     if type(value) is not int or not least <= value <= MOST:
-        told = one_line(repr(value), 60)
-        raise ValueError(f"{name}: got {told}, expected a whole number from {least} to {MOST}")
+        text = one_line(repr(value), 60)
+        raise ValueError(f"{name}: got {text}, expected a whole number from {least} to {MOST}")
 
 
 def expect_numbers(values: Mapping[str, Any], where: str = "") -> None:
-    """ValueError unless all values are numbers, or null in place of one that is not finite."""
+    """Raise ValueError unless all values are numbers, or null for one that is not finite."""
     for key, value in values.items():
         if value is not None and type(value) not in NUMBERS:
             expect_number(f"{where}{one_line(key, 60)}", value)
@@ -99,10 +99,10 @@ def parse_row(file: Path, number: int | None, line: bytes) -> dict[str, Any]:
         expect_whole("step", row.get("step"))
         expect_numbers(row)
     except ValueError as error:
-        told = one_line(line[:40].decode("utf-8", "replace"))
+        start = one_line(line[:40].decode("utf-8", "replace"))
         where = "its last line" if number is None else f"line {number}"
         raise ValueError(
-            f"{file}: got {told!r} in {where}, expected a JSON object of numbers ({error})"
+            f"{file}: got {start!r} in {where}, expected a JSON object of numbers ({error})"
         ) from None
     return row
 
@@ -120,16 +120,16 @@ def _whole(digits: str) -> int:
 _decode = json.JSONDecoder(parse_int=_whole).decode
 
 
-def _refuse_deep(found: Any) -> None:
-    """Without a call for each level: there may be as many as the parser can take."""
-    level = [found]
+def _refuse_deep(value: Any) -> None:
+    """Raise RecursionError, without a call for each level: there may be thousands."""
+    level = [value]
     for _ in range(DEEPEST):
-        level = [inside for one in level for inside in _inside(one)]
+        level = [inside for tree in level for inside in _inside(tree)]
         if not level:
             return
     raise RecursionError
 
 
-def _inside(one: Any) -> Iterator[Any]:
-    values = one.values() if isinstance(one, dict) else one
+def _inside(tree: Any) -> Iterator[Any]:
+    values = tree.values() if isinstance(tree, dict) else tree
     return (value for value in values if isinstance(value, dict | list))

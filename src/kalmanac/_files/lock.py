@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Owner(NamedTuple):
-    """A process, as it sees itself; what the system does not tell is 0 or empty.
+    """A process, as it sees itself; what the system does not provide is 0 or empty.
 
     `started` is in the kernel's ticks since boot, `boot` names the start of the kernel and
     `namespace` the one that `pid` counts in. `flock` says whether the holder has the system's lock.
@@ -33,7 +33,7 @@ class Owner(NamedTuple):
 
     @classmethod
     def this(cls, *, flock: bool = True) -> "Owner":
-        """The process that asks."""
+        """The process that calls this."""
         pid = os.getpid()
         return cls(pid, _started(pid), socket.gethostname(), _boot(), _namespace(), flock)
 
@@ -44,7 +44,7 @@ class Owner(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as far as numbers tell; one out of sight counts as alive."""
+        """Whether it still runs, as far as numbers show; one out of sight counts as alive."""
         if not self.here:
             return True
         if self.boot and _boot() and self.boot != _boot():
@@ -68,12 +68,12 @@ class Owner(NamedTuple):
 
 
 def _boot() -> str:
-    """The start of the kernel has a name of its own; empty where the system does not tell."""
+    """The kernel's name for this boot; empty where it has none."""
     return _read("/proc/sys/kernel/random/boot_id")
 
 
 def _namespace() -> str:
-    """That process numbers count in; empty where the system does not tell."""
+    """The namespace that process numbers count in; empty where the system has none."""
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (the text is no path)
     except OSError:
@@ -86,7 +86,7 @@ def _started(pid: int) -> int:
     if not state:
         return 0
     if state[0] in ("Z", "X"):
-        return -1  # dead, though nobody has asked for it yet
+        return -1  # dead, though its parent has not waited for it yet
     return int(state[19])
 
 
@@ -148,7 +148,7 @@ class FolderLock:
         return self._handle is not None
 
     def refuse(self) -> None:
-        """FolderInUseError if a living process has the folder; nothing changes."""
+        """Raise FolderInUseError if a living process has the folder; nothing changes."""
         if self.held():
             self._refuse(self.owner())
 
@@ -195,7 +195,7 @@ class FolderLock:
             self._handle = None
 
     def _keep(self, handle: int, *, flock: bool) -> None:
-        """Say who has it."""
+        """Write who has the folder, and hold on to the lock."""
         text = json.dumps(Owner.this(flock=flock)._asdict()) + "\n"
         os.ftruncate(handle, 0)
         os.pwrite(handle, text.encode(), 0)
@@ -244,8 +244,8 @@ def _opened(file: Path, how: int) -> int:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise ValueError(f"{file}: got a link or a pipe, expected a lock's file") from None
         raise
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
         raise ValueError(f"{file}: got no file of its own, expected a lock's")
     return handle
@@ -265,7 +265,7 @@ def _flock(handle: int, kind: int) -> bool | None:
 
 
 def _taken(ours: bool | None, owner: Owner | None) -> bool:
-    """Whether somebody else has the folder, of whom the lock and the file tell."""
+    """Whether somebody else has the folder, by what the lock and the file say."""
     if ours is False:
         return True
     if owner is None or (ours and owner.flock and owner.here):
@@ -285,11 +285,11 @@ def _is(handle: int, file: Path) -> bool:
 def _owner(handle: int) -> Owner | None:
     """Whom an open file names."""
     try:
-        found = json.loads(os.pread(handle, LONGEST, 0))
+        data = json.loads(os.pread(handle, LONGEST, 0))
         owner = Owner(
-            int(found["pid"]), int(found["started"]), str(found["host"]),
-            str(found.get("boot", "")), str(found.get("namespace", "")),
-            found.get("flock") is True,
+            int(data["pid"]), int(data["started"]), str(data["host"]),
+            str(data.get("boot", "")), str(data.get("namespace", "")),
+            data.get("flock") is True,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -101,11 +101,11 @@ class RunFolder:
         self._summary: dict[str, Any] = {}
 
     def log(self, step: int, values: Mapping[str, float | int]) -> None:
-        """One row of metrics.jsonl: nothing in it may depend on a clock."""
+        """Write one row of metrics.jsonl: nothing in it may depend on a clock."""
         self._row(METRICS, step, values)
 
     def log_time(self, step: int, values: Mapping[str, float | int]) -> None:
-        """One row of timing.jsonl."""
+        """Write one row of timing.jsonl."""
         self._row(TIMING, step, values)
 
     def summarize(self, **values: Any) -> None:
@@ -121,7 +121,7 @@ class RunFolder:
         return {"step": step, "lengths": lengths, "summary": dict(self._summary)}
 
     def note_resumed(self, how: Mapping[str, Any]) -> None:
-        """One start more in summary.json's list of them."""
+        """Add a start to summary.json's list of them."""
         self.summarize(resumed=[*self._summary.get("resumed", []), dict(how)])
 
     def note_failure(self, text: str) -> None:
@@ -130,7 +130,7 @@ class RunFolder:
             write_whole(self.path / FAILURE, text.encode(errors="replace"))
 
     def forget_checkpoints(self) -> None:
-        """A run that starts over, or is not to be extended, needs none."""
+        """Remove all: a run that starts over, or is not to be extended, needs none."""
         refuse_link(self.path / CHECKPOINTS)
         for file in (self.path / CHECKPOINTS).glob("*"):
             if CHECKPOINT.fullmatch(file.name):
@@ -226,7 +226,7 @@ class RunFolder:
         write_whole(self.path / name, _json_bytes(content))
 
     def _clear(self) -> None:
-        """What an earlier start left; other files stay. Of the same experiment: `refuse_taken`."""
+        """Remove what an earlier start of this very experiment left; other files stay."""
         for name in (METRICS, TIMING, SUMMARY, *MODELS.values()):
             (self.path / name).unlink(missing_ok=True)
         for file in (self.path / EVENTS).glob("events.out.tfevents.*"):
@@ -235,7 +235,7 @@ class RunFolder:
         self._forget_evaluations()
 
     def _forget_evaluations(self) -> None:
-        """Those of an agent that is no more, or is not the last one any more."""
+        """Remove files of an agent that is no more, or is not the last one any more."""
         (self.path / HEATMAP).unlink(missing_ok=True)
         for file in (self.path / EVALUATIONS).glob("*.npz"):
             if _PLAYED.fullmatch(file.name):
@@ -264,7 +264,7 @@ def refuse_taken(path: Path, experiment: Mapping[str, Any], *, overwrite: Overwr
 
 
 def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overwrite) -> None:
-    """The same, whoever writes there."""
+    """Raise it for what the folder holds, whoever writes there."""
     if path.exists() and not path.is_dir():
         raise FolderTakenError(f"folder: got {path}, which is a file, expected a folder")
     refuse_links(path)
@@ -279,19 +279,19 @@ def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overw
         raise FolderTakenError(
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )
-    found = read_summary(path)
-    if not overwrite or (overwrite == "unfinished" and found.get("status") == "finished"):
+    summary = read_summary(path)
+    if not overwrite or (overwrite == "unfinished" and summary.get("status") == "finished"):
         step = resumable(path)
         again = "" if step is None else f", `kalmanac resume` to go on from step {step:,}"
         raise FolderTakenError(
             f"folder: got {path}, which holds this experiment already "
-            f"({found.get('status', 'unknown')}, step {found.get('step', 0):,}), "
+            f"({summary.get('status', 'unknown')}, step {summary.get('step', 0):,}), "
             f"expected a new folder{again}, or overwrite to start over"
         )
 
 
 def expect_marks(marks: Any) -> None:
-    """ValueError unless `marks` is as `RunFolder.marks` gives it; no other file is ever cut."""
+    """Raise ValueError unless `marks` came from `RunFolder.marks`; no other file is ever cut."""
     lengths = marks.get("lengths") if isinstance(marks, Mapping) else None
     if not isinstance(lengths, Mapping) or set(lengths) != set(LOGS):
         raise ValueError(f"lengths: got {str(lengths)[:100]}, expected those of {', '.join(LOGS)}")

@@ -119,7 +119,7 @@ def parts_of_run(path: str | os.PathLike[str]) -> list[str]:
 
 
 def refuse_no_run(path: str | os.PathLike[str]) -> None:
-    """FileNotFoundError in one line where `path` is no run folder."""
+    """Raise FileNotFoundError in one line where `path` is no run folder."""
     if not is_run(path):
         raise FileNotFoundError(f"folder: got {os.fspath(path)}, expected one with {EXPERIMENT}")
 
@@ -141,7 +141,7 @@ def parse_experiment(path: str | os.PathLike[str], content: bytes) -> dict[str, 
 
 
 def refuse_links(path: str | os.PathLike[str]) -> None:
-    """LinkError where a name that a run writes or reads leads out of its folder.
+    """Raise LinkError where a name that a run writes or reads leads out of its folder.
 
     The folder itself may be a link: that is how its user calls it.
     """
@@ -166,17 +166,17 @@ def is_signed(path: str | os.PathLike[str], content: bytes) -> bool:
 def read_summary(path: str | os.PathLike[str]) -> dict[str, Any]:
     """How far the run came; empty where it has not begun."""
     file = Path(path) / SUMMARY
-    found = read_object(file) if file.is_file() else {}
-    if not isinstance(status := found.get("status", ""), str):
+    summary = read_object(file) if file.is_file() else {}
+    if not isinstance(status := summary.get("status", ""), str):
         raise ValueError(f"{file}: status: got a {type(status).__name__}, expected a word")
-    expect_whole(f"{file}: step", found.get("step", 0))
+    expect_whole(f"{file}: step", summary.get("step", 0))
     for name in ("best", "last"):
-        values = found.get(name) or {}
+        values = summary.get(name) or {}
         if not isinstance(values, dict):
-            told = type(values).__name__
-            raise ValueError(f"{file}: {name}: got a {told}, expected an evaluation")
+            kind = type(values).__name__
+            raise ValueError(f"{file}: {name}: got a {kind}, expected an evaluation")
         expect_numbers(values, f"{file}: {name}: ")
-    return found
+    return summary
 
 
 def checkpoint_file(path: str | os.PathLike[str], step: int) -> Path:
@@ -244,9 +244,9 @@ def read_last_timing(path: str | os.PathLike[str]) -> Row | None:
 
 def series(rows: Iterable[Row], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of one key; a null, which stands for a number that is not finite, is NaN."""
-    found = [(row["step"], row[key]) for row in rows if key in row]
-    steps = [int(step) for step, _ in found if step is not None]
-    return steps, [_number(value) for _, value in found]
+    points = [(row["step"], row[key]) for row in rows if key in row]
+    steps = [int(step) for step, _ in points if step is not None]
+    return steps, [_number(value) for _, value in points]
 
 
 def _read_rows(file: Path) -> list[Row]:

@@ -37,7 +37,7 @@ class RunStatus:
     status: str  # one of ORDER
     step: int
     total: int
-    last: float | None  # normalised return of the last evaluation
+    last: float | None  # normalized return of the last evaluation
     best: float | None
     speed: float | None  # environment steps a second
     resume: int | None  # the step that it could go on from
@@ -65,25 +65,25 @@ def find_runs(folder: Path, *, now: float) -> tuple[list[RunStatus], list[tuple[
 
 def read_status(path: Path, *, now: float) -> RunStatus:
     """One run; an error where its files are not a run's."""
-    told, summary, timing = read_record(path)
+    experiment, summary, timing = read_record(path)
     for name in ("seed", "log_every", "total_steps"):
-        expect_whole(f"{EXPERIMENT}: {name}", told[name])
-    place = f"eval/{told['evaluations'][0]}/normalized"
+        expect_whole(f"{EXPERIMENT}: {name}", experiment[name])
+    place = f"eval/{experiment['evaluations'][0]}/normalized"
     status = summary.get("status", "not begun")
     if status not in ORDER:
         raise ValueError(f"status: got {status!r}, expected one of {', '.join(ORDER)}")
     speed = timing.get("time/fps")
-    row = told["log_every"] / speed if speed else 0.0  # seconds
+    row = experiment["log_every"] / speed if speed else 0.0  # seconds
     if status == "running" and not is_written(path, row, now=now):
         status = "killed"
     return RunStatus(
         path=path,
-        task=str(told["env"]),
-        agent=agent_of(str(told["encoder"]), bool(told["privileged"])),
-        seed=told["seed"],
+        task=str(experiment["env"]),
+        agent=agent_of(str(experiment["encoder"]), bool(experiment["privileged"])),
+        seed=experiment["seed"],
         status=status,
         step=max(summary.get("step", 0), int(timing.get("step") or 0)),
-        total=told["total_steps"],
+        total=experiment["total_steps"],
         last=(summary.get("last") or {}).get(place),
         best=(summary.get("best") or {}).get(place),
         speed=speed,

@@ -20,13 +20,13 @@ from gymnasium.vector import VectorEnv
 
 from kalmanac._envs.workers import TIMEOUT, describe_exception
 from kalmanac._files.run_folder import RunFolder
-from kalmanac._lab.checkpointing import Checkpoint, Keeper
+from kalmanac._lab.checkpointing import Checkpoint, Checkpointer
 from kalmanac._lab.evaluation import EvaluationStoppedError
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.failure import RunFailedError, explain, how_to_go_on
-from kalmanac._lab.resources import NoRoomError, check_room
-from kalmanac._lab.run_logger import Evaluating, Recorder, Told
+from kalmanac._lab.resources import NoRoomError, check_memory
+from kalmanac._lab.run_logger import OnEvaluation, OnEvaluationStep, RunLogger
 from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.episode_streams import EnvironmentFailedError, close_failed, closed
 from kalmanac._sac.loop import Member
@@ -58,7 +58,7 @@ class StopSignals:
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
-            self._before = {which: signal.signal(which, self._heard) for which in self.SIGNALS}
+            self._before = {which: signal.signal(which, self._on_signal) for which in self.SIGNALS}
         return self
 
     def __exit__(
@@ -70,7 +70,7 @@ class StopSignals:
         for which, handler in self._before.items():
             signal.signal(which, handler)
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
             # A worker that was forked: a terminal's Ctrl-C is for the parent, SIGTERM for itself.
             if number == signal.SIGTERM:
@@ -129,11 +129,11 @@ class Execution:
     Args:
         device: "auto" takes a GPU where there is one.
         progress: shows how the run gets on; None is silent.
-        told: called with step and values of every evaluation.
-        evaluating: called before every step of an evaluation.
+        on_evaluation: called with step and values of every evaluation.
+        on_evaluation_step: called before every step of an evaluation.
         checkpoint_every: environment steps between checkpoints.
         keep_checkpoint: a finished run keeps its last checkpoint, so that it can be extended.
-        stop: asked after every step, and before every one of an evaluation; True ends the run with
+        stop: called after every step, and before every one of an evaluation; True ends the run with
             a checkpoint.
         workers: processes that step the training environments, 0 for this one; "auto" decides by
             the environment and the cores. The results are the same.
@@ -144,8 +144,8 @@ class Execution:
 
     device: str = "auto"
     progress: Progress | None = None
-    told: Told | None = None
-    evaluating: Evaluating | None = None
+    on_evaluation: OnEvaluation | None = None
+    on_evaluation_step: OnEvaluationStep | None = None
     checkpoint_every: int = CHECKPOINT_EVERY
     keep_checkpoint: bool = True
     stop: Callable[[], bool] | None = None
@@ -154,23 +154,23 @@ class Execution:
     together: int = 1
 
 
-class RunUnderWay:
-    """Made ready, but not begun: `member` is for the training loop, and `end` must follow, whatever
+class ActiveRun:
+    """A run that is ready to train: the loop takes `member`, and `end` must follow, whatever
     happened.
 
     The folder is made, or cleared, only when all that the run needs has been built.
     """
 
     def __init__(
-        self, experiment: Experiment, written: RunFolder, checkpoint: Checkpoint | None,
+        self, experiment: Experiment, folder: RunFolder, checkpoint: Checkpoint | None,
         how: Execution,
     ) -> None:  # fmt: skip
-        self.experiment, self.written, self.how = experiment, written, how
+        self.experiment, self.folder, self.how = experiment, folder, how
         self._step = 0 if checkpoint is None else checkpoint.step
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
         self._open = ExitStack()
-        self._open.callback(written.close)  # it may hold its lock already
+        self._open.callback(folder.close)  # it may hold its lock already
         self._env: VectorEnv[Any, Any, Any] | None = None
         try:
             self._env = training_environment(
@@ -181,41 +181,45 @@ class RunUnderWay:
             self._close()
             raise
         except BaseException as error:
-            told = self._told(error)
+            failure = self._failure(error)
             self._close()
-            raise told  # noqa: B904 (the cause is set)
+            raise failure  # noqa: B904 (the cause is set)
 
     def _build(self, env: VectorEnv[Any, Any, Any], checkpoint: Checkpoint | None) -> None:
         progress, how = self.how.progress, self.how
         self.model = make_model(self.experiment, env, how.device)
         if how.together:
-            check_room(self.experiment, self.model.learner, how.together)
-        self.recorder = Recorder(
-            self.experiment, self.written, how.told, stop=how.stop, evaluating=how.evaluating
+            check_memory(self.experiment, self.model.learner, how.together)
+        self.logger = RunLogger(
+            self.experiment,
+            self.folder,
+            on_evaluation=how.on_evaluation,
+            on_evaluation_step=how.on_evaluation_step,
+            stop=how.stop,
         )
-        self._open.callback(self.recorder.close)
+        self._open.callback(self.logger.close)
         shown: list[Callback] = [] if progress is None else [progress]
-        self.keeper = Keeper(
-            self.recorder, shown, every=how.checkpoint_every, keep=how.keep_checkpoint,
+        self.checkpointer = Checkpointer(
+            self.logger, shown, every=how.checkpoint_every, keep=how.keep_checkpoint,
             stop=how.stop,
         )  # fmt: skip
-        exact = checkpoint is None or self.keeper.restore(self.model, checkpoint)
-        self._open.enter_context(self.written)
+        exact = checkpoint is None or self.checkpointer.restore(self.model, checkpoint)
+        self._open.enter_context(self.folder)
         if checkpoint is not None:
-            self.keeper.go_on(self.model, checkpoint)
-            lost = self.recorder.look_for_best()
+            self.checkpointer.go_on(self.model, checkpoint)
+            lost = self.logger.look_for_best()
             if progress is not None:
-                for said in [FRESH] * (not exact) + [LOST] * lost:
-                    progress.say(said)
+                for line in [FRESH] * (not exact) + [LOST] * lost:
+                    progress.say(line)
             start = {"step": checkpoint.step, "episodes": "the same" if exact else "new"}
-            self.written.note_resumed(start | ({"best": "lost"} if lost else {}))
+            self.folder.note_resumed(start | ({"best": "lost"} if lost else {}))
         self.member: Member = self.model.member(
             self.experiment.total_steps - self.model.num_timesteps,
-            [self.recorder, *shown, self.keeper],
+            [self.logger, *shown, self.checkpointer],
         )
 
     def end(self, error: BaseException | None, *, interrupted: bool = False) -> Outcome:
-        """Write how it ended and close everything; what the training raised is told and raised.
+        """Write how it ended and close everything; what the training raised is raised anew.
 
         Called again, where an interrupt has cut it short, it does what is left.
         """
@@ -225,41 +229,41 @@ class RunUnderWay:
             self._outcome = self._finish(interrupted)
         if self._outcome is None:
             assert self._error is not None
-            told = self._told(self._error)
+            failure = self._failure(self._error)
             self._close()
-            raise told
+            raise failure
         return self._outcome._replace(note="; ".join(self._close()))
 
     def _finish(self, interrupted: bool) -> Outcome | None:
-        """Decide and write down how it ended; None where there is an error to be told of."""
-        error, diverged, status = self._error, self.recorder.diverged, "failed"
+        """Decide and write down how it ended; None where there is an error to raise."""
+        error, diverged, status = self._error, self.logger.diverged, "failed"
         stopped = isinstance(error, EvaluationStoppedError)
         if interrupted or isinstance(error, EnvironmentFailedError):
-            self.recorder.failed = True  # an environment did, or may: nobody waits for it
+            self.logger.failed = True  # an environment did, or may: nobody waits for it
         if stopped or (isinstance(error, ValueError) and diverged):
             error = None  # as an action that is no number is refused
         if error is None:
-            whole = self._step >= self.experiment.total_steps and self.recorder.whole
+            whole = self._step >= self.experiment.total_steps and self.logger.whole
             status = "finished" if whole and not (interrupted or stopped) else "interrupted"
         if diverged:
             status = "diverged"
         if self.how.progress is not None:
             self.how.progress.stop()
         try:
-            # on a full disk, the failure itself is what has to be told
+            # on a full disk, the failure itself is what has to be reported
             with suppress(OSError) if status == "failed" else ExitStack():
-                self.recorder.finish(self.model, status)
+                self.logger.finish(self.model, status)
         except Exception as later:
             error = later
         self._error = error
-        return Outcome(status, self.written.path, self._step) if error is None else None
+        return Outcome(status, self.folder.path, self._step) if error is None else None
 
     def _close(self) -> list[str]:
-        """All that is open. Returns what went wrong with it, in words, for a run that is finished:
-        after a failure nothing that fails now is more worth telling."""
+        """Close all that is open. Returns what went wrong with it, in words, for a finished run:
+        after a failure nothing that fails now matters more."""
         finished = self._outcome is not None and self._outcome.status == "finished"
         notes: list[str | None] = []
-        for close in (lambda: self.keeper.finish(), self._open.close)[not finished :]:
+        for close in (lambda: self.checkpointer.finish(), self._open.close)[not finished :]:
             try:
                 close()
             except Exception as error:
@@ -271,16 +275,16 @@ class RunUnderWay:
             close_failed(env)
         return list(dict.fromkeys(filter(None, notes))) if finished else []
 
-    def _told(self, error: BaseException) -> Exception:
-        """What to raise: with words for what comes from outside."""
-        cause, on = explain(error), how_to_go_on(self.written.path)
+    def _failure(self, error: BaseException) -> Exception:
+        """The error to raise; a cause from outside gets words of its own."""
+        cause, on = explain(error), how_to_go_on(self.folder.path)
         if cause is None and isinstance(error, Exception):
             error.add_note(f"step {self._step:,}; {on}")
             return error
         with suppress(OSError):
-            self.written.note_failure("".join(traceback.format_exception(error)))
-        told = RunFailedError(
+            self.folder.note_failure("".join(traceback.format_exception(error)))
+        failure = RunFailedError(
             f"stopped at step {self._step:,}: {cause or describe_exception(error)}; {on}"
         )
-        told.__cause__ = error
-        return told
+        failure.__cause__ = error
+        return failure

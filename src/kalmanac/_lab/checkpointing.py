@@ -11,7 +11,7 @@ from kalmanac._files.durable import cut, make_folder, refuse_link, write_whole
 from kalmanac._files.run_folder import FolderTakenError
 from kalmanac._files.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps, read_summary
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.run_logger import Recorder
+from kalmanac._lab.run_logger import RunLogger
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.journal import Changes, books, rebuild
 from kalmanac._replay.segments import Chain, Segments
@@ -20,6 +20,7 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 CHECKPOINT = Kind("kalmanac-checkpoint", 1, "a run's checkpoints")
 KEPT = 2
+LOGGER = "Recorder"  # the key of the logger's state in checkpoints, old ones among them
 
 
 class Checkpoint(NamedTuple):
@@ -61,7 +62,7 @@ class CheckpointFolder:
         self._keep(KEPT)
 
     def keep_last(self) -> None:
-        """Nothing but the newest checkpoint, for a run that has ended."""
+        """Keep nothing but the newest checkpoint of a run that has ended."""
         self._keep(1)
 
     def _keep(self, most: int) -> None:
@@ -77,17 +78,17 @@ class CheckpointFolder:
         if not file.is_file():
             known = ", ".join(f"{x:,}" for x in checkpoint_steps(self.run)) or "none"
             raise BadFileError(f"step: got {step:,}, expected one with a checkpoint ({known})")
-        found = decode(file.read_bytes(), CHECKPOINT, str(file))
+        document = decode(file.read_bytes(), CHECKPOINT, str(file))
         try:
-            chain = Chain.read(found["chain"])
-            if found["step"] != step or isinstance(found["step"], bool):
-                raise ValueError(f"step {found['step']!r}")
-            return Checkpoint(step, dict(found["run"]), chain, dict(found["books"]))
+            chain = Chain.read(document["chain"])
+            if document["step"] != step or isinstance(document["step"], bool):
+                raise ValueError(f"step {document['step']!r}")
+            return Checkpoint(step, dict(document["run"]), chain, dict(document["books"]))
         except MALFORMED as error:
             raise malformed(str(file), error) from None
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """BadFileError unless all of its replay is there, unchanged."""
+        """Raise BadFileError unless all of its replay is there, unchanged."""
         for _ in Segments(self.run / CHECKPOINTS, checkpoint.chain).read():
             pass
 
@@ -131,8 +132,8 @@ def way_on(
             f"it: `kalmanac resume {path} --steps N` with N above {experiment.total_steps:,}"
         )
     if not (steps := checkpoint_steps(path)):
-        told = "is finished and kept no checkpoint" if finished else "has no checkpoint"
-        raise ValueError(f"run: got {path}, which {told}, expected one to go on from")
+        reason = "is finished and kept no checkpoint" if finished else "has no checkpoint"
+        raise ValueError(f"run: got {path}, which {reason}, expected one to go on from")
     step = steps[-1] if step is None else step
     if total_steps is not None:
         if total_steps <= step:
@@ -155,8 +156,8 @@ def same_but_for_the_end(data: Any, experiment: Experiment) -> bool:
         return False
 
 
-class Keeper(Callback):
-    """Writes a checkpoint every `every` environment steps, at the start, and when asked to stop.
+class Checkpointer(Callback):
+    """Writes a checkpoint every `every` environment steps, at the start, and when it is stopped.
 
     With `keep`, also at the end of the run, from where it can be extended.
 
@@ -164,34 +165,36 @@ class Keeper(Callback):
     weights or losses are not finite any more is not kept, and ends the training.
 
     Args:
-        recorder: writes the run's log.
+        logger: writes the run's log.
         others: further callbacks with something to remember.
-        stop: asked after every step; True ends the training, with a checkpoint.
+        stop: called after every step; True ends the training, with a checkpoint.
     """
 
     def __init__(
-        self, recorder: Recorder, others: Sequence[Callback], *, every: int, keep: bool = True,
+        self, logger: RunLogger, others: Sequence[Callback], *, every: int, keep: bool = True,
         stop: Callable[[], bool] | None = None,
     ) -> None:  # fmt: skip
         if every < 1:
             raise ValueError(f"checkpoint_every: got {every}, expected at least 1")
-        self.recorder, self.members = recorder, [recorder, *others]
+        self.logger = logger
+        self.members: dict[str, Callback] = {LOGGER: logger}
+        self.members |= {type(other).__name__: other for other in others}
         self.every, self.keep, self.stop = every, keep, stop
         self.stopped = False
-        self.checkpoints = CheckpointFolder(recorder.folder.path)
+        self.checkpoints = CheckpointFolder(logger.folder.path)
         self._kept = -1
 
     def restore(self, model: RecurrentSAC, checkpoint: Checkpoint) -> bool:
         """Bring a new model and the callbacks to where the checkpoint was written.
 
-        Nothing on disk changes. Returns False where environments could not tell their state and
+        Nothing on disk changes. Returns False where environments cannot save their state and
         will begin new episodes.
         """
         try:
             self.checkpoints.restore(checkpoint, model.replay)
             exact = model.load_checkpoint_state(checkpoint.run["model"])
-            for member in self.members:
-                if (state := checkpoint.run["callbacks"].get(type(member).__name__)) is not None:
+            for key, member in self.members.items():
+                if (state := checkpoint.run["callbacks"].get(key)) is not None:
                     member.load_state_dict(state)
         except BadFileError:
             raise
@@ -207,37 +210,37 @@ class Keeper(Callback):
         self._kept = checkpoint.step
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The first one: from now on there is something to go on from."""
+        """Write the first checkpoint: from now on there is something to go on from."""
         if self._kept < 0:
             self._write(model)
 
     def on_step(self, model: RecurrentSAC) -> bool:
         """Write where it is time; False ends the training."""
-        asked = self.stop is not None and self.stop()
-        self.stopped = asked or not self.recorder.whole  # an evaluation has heard it
+        stop = self.stop is not None and self.stop()
+        self.stopped = stop or not self.logger.whole  # an evaluation was stopped
         due = model.num_timesteps // self.every > self._kept // self.every
-        ends = self.keep and model.num_timesteps >= self.recorder.experiment.total_steps
+        ends = self.keep and model.num_timesteps >= self.logger.experiment.total_steps
         if (due or ends or self.stopped) and model.num_timesteps > self._kept:
-            if not self.recorder.sound(model):
+            if not self.logger.sound(model):
                 return False
             self._write(model)
         return not self.stopped
 
     def finish(self) -> None:
-        """The run is finished: only its last checkpoint may be of use, and only if it is to be."""
+        """Keep the last checkpoint of a finished run, or none, as `keep` says."""
         if self.keep:
             self.checkpoints.keep_last()
         else:
-            self.recorder.folder.forget_checkpoints()
+            self.logger.folder.forget_checkpoints()
 
     def _write(self, model: RecurrentSAC) -> None:
         step = model.num_timesteps
         run = {
             "model": model.checkpoint_state(),
             "every": self.every,
-            "experiment": self.recorder.experiment.to_data(),
-            "callbacks": {type(member).__name__: member.state_dict() for member in self.members},
-            "folder": self.recorder.folder.marks(step),
+            "experiment": self.logger.experiment.to_data(),
+            "callbacks": {key: member.state_dict() for key, member in self.members.items()},
+            "folder": self.logger.folder.marks(step),
         }
         self.checkpoints.write(step, run, model.replay)
         self._kept = step

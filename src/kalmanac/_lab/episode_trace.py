@@ -35,24 +35,24 @@ def has_latent_map(model: RecurrentSAC) -> bool:
 
 
 def refuse_without_latent_map(model: RecurrentSAC) -> None:
-    """ValueError, with the way to train another agent."""
+    """Raise ValueError, with the way to train another agent, where there is no such map."""
     if has_latent_map(model):
         return
     settings = model.settings
-    told = dict(settings.encoder_settings)
+    chosen = dict(settings.encoder_settings)
     actions = "discrete" if model.learner.sizes.discrete else "continuous"
     raise ValueError(
-        f"latent: got an agent with encoder {settings.encoder!r}, settings {told} and {actions} "
+        f"latent: got an agent with encoder {settings.encoder!r}, settings {chosen} and {actions} "
         "actions, expected vssm, vssm+kf or vssm+kf-u with two latent channels, one layer and "
         f"discrete actions, as {ADVICE} trains it"
     )
 
 
 @torch.no_grad()
-def latent_map(model: RecurrentSAC, latent: Floats, seen: Tensor) -> tuple[Floats, Floats]:
+def latent_map(model: RecurrentSAC, latent: Floats, skip: Tensor) -> tuple[Floats, Floats]:
     """Values of the two channels around a trajectory (T, 2), (2, G), and π there, (G, G, A).
 
-    `seen` (1, O) is what stands beside z in the features that the head reads.
+    `skip` (1, O) is what stands beside z in the features that the head reads.
     """
     actor = model.learner.averaged
     stack = _stack(actor)
@@ -62,9 +62,9 @@ def latent_map(model: RecurrentSAC, latent: Floats, seen: Tensor) -> tuple[Float
     low, high = np.minimum(low - margin, -LEAST), np.maximum(high + margin, LEAST)
     grid = np.linspace(low, high, POINTS, dtype=np.float32).T  # (2, G)
     first, second = np.meshgrid(*grid)  # [second, first]
-    places = torch.from_numpy(np.stack([first, second], -1)).to(seen.device)
+    places = torch.from_numpy(np.stack([first, second], -1)).to(skip.device)
     z = stack.norm(_layer(stack).out_projection(places))
-    features = torch.cat([z, seen.expand(POINTS, POINTS, -1)], -1)
+    features = torch.cat([z, skip.expand(POINTS, POINTS, -1)], -1)
     return grid, torch.softmax(actor.head(features), -1).cpu().numpy()
 
 
@@ -90,8 +90,8 @@ def _layer(stack: Stack) -> KalmanLayer | SSMLayer:
 Array = NDArray[Any]
 
 
-class Witness(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Around a vector of one environment, below what replaces the agent's observation."""
+class ObservationTrace(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Records a vector of one environment, below what replaces the agent's observation."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
@@ -106,43 +106,43 @@ class Witness(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset, and see the first observation."""
+        """Reset, and record the first observation."""
         observation, self.first = self.env.reset(seed=seed, options=options)
-        self._see(observation, self.first)
+        self._record(observation, self.first)
         return observation, self.first
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Step, and see what comes of it; an episode's last observation leads to no action."""
-        arrived = self.env.step(actions)
-        observation, rewards, terminated, truncated, infos = arrived
+        """Step, and record what comes of it; an episode's last observation leads to no action."""
+        transition = self.env.step(actions)
+        observation, rewards, terminated, truncated, infos = transition
         if not self._over:
             self._rewards.append(float(rewards[0]))
             self.terminated = bool(terminated[0])
             self._over = self.terminated or bool(truncated[0])
         if not self._over:
-            self._see(observation, infos)
-        return arrived
+            self._record(observation, infos)
+        return transition
 
     def arrays(self) -> dict[str, Array]:
         """Observations, rewards and true states, named as in an episode file."""
-        found: dict[str, Array] = {
+        arrays: dict[str, Array] = {
             "observation": np.asarray(self._observations, np.float32),
             "reward": np.asarray(self._rewards, np.float64),
         }
         if self._truths:
-            found["truth"] = np.asarray(self._truths, np.float32)
-        return found
+            arrays["truth"] = np.asarray(self._truths, np.float32)
+        return arrays
 
-    def _see(self, observation: Any, infos: dict[str, Any]) -> None:
+    def _record(self, observation: Any, infos: dict[str, Any]) -> None:
         self._observations.append(self._codec.encode(observation).vector[0])
         if "privileged" in infos:
             self._truths.append(np.array(infos["privileged"][0]))
 
 
-class Insight:
-    """A model to evaluate for one episode; `arrays` tells afterwards what the agent thought.
+class PolicyTrace:
+    """A model to evaluate for one episode; `arrays` has what went on in the agent.
 
-    It acts as `model` does. What the embedder and the head of its actor say is overheard.
+    It acts as `model` does. Hooks record the outputs of its actor's embedder and head.
     """
 
     def __init__(self, model: RecurrentSAC) -> None:
@@ -152,7 +152,7 @@ class Insight:
         self._embedded: list[Tensor] = []  # what the encoder reads, (1, E) each
         self._features: list[Tensor] = []  # what the head reads, (1, E + O) each
         self._outputs: list[Tensor] = []  # the policy's parameters, (1, P) each
-        self._taken: list[Tensor] = []  # actions as the networks read them, (1, A) each
+        self._actions: list[Tensor] = []  # actions as the networks read them, (1, A) each
         self._masks: list[Any] = []  # of the actions allowed, (1, A) each; None: all are
         self._observed: list[Any] = []  # whether a reading came, (1,) each; None: it did
         self._latent: list[Tensor] = []  # (2,) each, of agents whose latent space can be drawn
@@ -168,13 +168,13 @@ class Insight:
         action_masks: Any = None, observed: Any = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The model's own answer for one environment, (1, …)."""
-        with self._overhearing(), self.model.eager_acting():
+        with self._hooked(), self.model.eager_acting():
             action, after = self.model.predict(
                 observation, state, episode_start, deterministic, action_masks, observed
             )
         self._masks.append(action_masks)
         self._observed.append(observed)
-        self._taken.append(after.previous_action)
+        self._actions.append(after.previous_action)
         if has_latent_map(self.model):
             self._latent.append(after.encoder[0][0, -1])
         return action, after
@@ -184,13 +184,13 @@ class Insight:
         return self._policy() | self._beliefs() | self._latent_space()
 
     @contextmanager
-    def _overhearing(self) -> Iterator[None]:
-        def at_head(_: nn.Module, heard: tuple[Tensor, ...], said: Tensor) -> None:
-            self._features.append(heard[0])
-            self._outputs.append(said)
+    def _hooked(self) -> Iterator[None]:
+        def at_head(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            self._features.append(inputs[0])
+            self._outputs.append(output)
 
-        def at_embedder(_: nn.Module, heard: tuple[Tensor, ...], said: Tensor) -> None:
-            self._embedded.append(said)
+        def at_embedder(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            self._embedded.append(output)
 
         hooks = [self.actor.head.register_forward_hook(at_head)]
         if self.actor.network.embedder is not None:
@@ -202,19 +202,19 @@ class Insight:
                 hook.remove()
 
     def _policy(self) -> dict[str, Array]:
-        outputs, taken = torch.cat(self._outputs), torch.cat(self._taken)
+        outputs, actions = torch.cat(self._outputs), torch.cat(self._actions)
         policy = self.actor.distribution
         if not isinstance(policy, SquashedGaussian):
             if all(mask is not None for mask in self._masks):
                 allowed = np.concatenate([self.actions.mask(mask) for mask in self._masks])
                 outputs = policy.allowing(outputs, torch.as_tensor(allowed, device=outputs.device))
             share = torch.softmax(outputs, -1)
-            return {"action": taken.argmax(-1).cpu().numpy(), "probability": share.cpu().numpy()}
+            return {"action": actions.argmax(-1).cpu().numpy(), "probability": share.cpu().numpy()}
         mean, log_std = outputs.chunk(2, -1)
         std = log_std.clamp(*policy.log_std_range).exp()
         values = {"action_mean": mean, "action_low": mean - std, "action_high": mean + std}
         squashed = {name: torch.tanh(x) for name, x in values.items()}
-        return {name: self._decoded(x) for name, x in {"action": taken, **squashed}.items()}
+        return {name: self._decoded(x) for name, x in {"action": actions, **squashed}.items()}
 
     def _decoded(self, action: Tensor) -> Array:
         return self.actions.decode(action.cpu().numpy()).reshape(len(action), -1)
@@ -227,23 +227,23 @@ class Insight:
         h, observed = torch.cat(self._embedded)[None], None
         if all(flag is not None for flag in self._observed):
             observed = torch.as_tensor(np.stack(self._observed, 1), device=h.device)  # (1, T)
-        seen = encoder.beliefs(h, observed=observed)
-        mean = seen.posterior.mean[0]  # (L, T, N)
+        beliefs = encoder.beliefs(h, observed=observed)
+        mean = beliefs.posterior.mean[0]  # (L, T, N)
         weight = read_out(encoder)[:, : mean.shape[-1]]  # (E, N), without variances
-        found = {
+        arrays = {
             "belief_mean": mean,
-            "belief_variance": seen.posterior.variance[0],
-            "gain": seen.gain[0],
+            "belief_variance": beliefs.posterior.variance[0],
+            "gain": beliefs.gain[0],
             "influence": mean[-1].std(0, correction=0) * weight.norm(dim=0),
         }
-        return {name: x.cpu().numpy() for name, x in found.items()}
+        return {name: x.cpu().numpy() for name, x in arrays.items()}
 
     def _latent_space(self) -> dict[str, Array]:
         if not self._latent:
             return {}
         latent = torch.stack(self._latent).cpu().numpy()
-        seen = self._features[-1][:, self.model.settings.embedding :]  # the skip connection
-        grid, probability = latent_map(self.model, latent, seen)
+        skip = self._features[-1][:, self.model.settings.embedding :]  # the skip connection
+        grid, probability = latent_map(self.model, latent, skip)
         return {"latent": latent, "latent_grid": grid, "latent_probability": probability}
 
 

@@ -24,7 +24,7 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 
 class EvaluationStoppedError(RuntimeError):
-    """Somebody asked for the end of the run; the evaluation is made when the run goes on."""
+    """The run is to stop; the evaluation starts anew when the run goes on."""
 
 
 def evaluate(
@@ -33,25 +33,25 @@ def evaluate(
     episodes: int,
     *,
     seed: int,
-    normaliser: float = 1.0,
+    return_scale: float = 1.0,
     deterministic: bool = True,
     max_steps: int = MOST_STEPS,
     each_step: EachStep | None = None,
 ) -> dict[str, float]:
     """Means over `episodes` episodes that begin with a reset by `seed`.
 
-    mean_reward, std_reward, normalized (return / `normaliser`), length, where an episode can be won
-    win_rate, and for discrete actions action_i (its share of all steps) and last_action_i (the
+    mean_reward, std_reward, normalized (return / `return_scale`), length, where an episode can be
+    won win_rate, and for discrete actions action_i (its share of all steps) and last_action_i (the
     share of episodes that it ended). Where episodes were cut after `max_steps`, cut is their
     number. `each_step` is called before every vector step; what it raises ends the evaluation.
     """
     discrete = isinstance(env.single_action_space, Discrete)
     counted = ActionTally(env, episodes, max_steps) if discrete else env
-    found = evaluate_policy(
+    evaluation = evaluate_policy(
         model, counted, episodes, deterministic=deterministic, seed=seed, max_steps=max_steps,
         each_step=each_step,
     )  # fmt: skip
-    values = _means(found, normaliser)
+    values = _means(evaluation, return_scale)
     if isinstance(counted, ActionTally):
         values |= counted.shares()
     return values
@@ -60,8 +60,8 @@ def evaluate(
 class OnDevice:
     """All evaluations of a Best Arm experiment at once, on the device of a model."""
 
-    def __init__(self, experiment: Experiment, model: RecurrentSAC, normaliser: float) -> None:
-        self._normaliser = normaliser
+    def __init__(self, experiment: Experiment, model: RecurrentSAC, return_scale: float) -> None:
+        self._return_scale = return_scale
         self._evaluation = BanditEvaluation(
             model.policy,
             evaluation_rules(experiment),
@@ -76,54 +76,55 @@ class OnDevice:
 
         `each_step` is called now and then.
         """
-        found = self._evaluation([np.random.default_rng(seed) for seed in seeds], each_step)
+        evaluations = self._evaluation([np.random.default_rng(seed) for seed in seeds], each_step)
         return [
-            _means(played.episodes, self._normaliser)
+            _means(played.episodes, self._return_scale)
             | _shares(*_counts(played.episodes.lengths, played.last_actions))
-            for played in found
+            for played in evaluations
         ]
 
 
 def evaluation_line(values: Mapping[str, float]) -> str:
-    """Normalised return, length and win rate of each evaluation, in one line."""
+    """Normalized return, length and win rate of each evaluation, in one line."""
     places: dict[str, dict[str, float]] = {}
     for key, value in values.items():
         _, place, name = key.split("/")
         places.setdefault(place, {})[name] = value
-    told = []
-    for place, found in places.items():
-        wins = f", wins {found['win_rate']:.2f}" if "win_rate" in found else ""
-        cut = f", {found['cut']:.0f} cut" if found.get("cut") else ""
-        told.append(f"{place} {found['normalized']:.3g} (length {found['length']:.3g}{wins}{cut})")
-    return "  ".join(told)
+    parts = []
+    for place, metrics in places.items():
+        wins = f", wins {metrics['win_rate']:.2f}" if "win_rate" in metrics else ""
+        cut = f", {metrics['cut']:.0f} cut" if metrics.get("cut") else ""
+        length = f"length {metrics['length']:.3g}"
+        parts.append(f"{place} {metrics['normalized']:.3g} ({length}{wins}{cut})")
+    return "  ".join(parts)
 
 
-def _means(found: Evaluation, normaliser: float) -> dict[str, float]:
+def _means(evaluation: Evaluation, return_scale: float) -> dict[str, float]:
     values = {
-        "mean_reward": found.mean_reward,
-        "std_reward": found.std_reward,
-        "normalized": found.mean_reward / normaliser,
-        "length": found.mean_length,
+        "mean_reward": evaluation.mean_reward,
+        "std_reward": evaluation.std_reward,
+        "normalized": evaluation.mean_reward / return_scale,
+        "length": evaluation.mean_length,
     }
-    if found.win_rate is not None:
-        values["win_rate"] = found.win_rate
-    if found.cut:
-        values["cut"] = found.cut
+    if evaluation.win_rate is not None:
+        values["win_rate"] = evaluation.win_rate
+    if evaluation.cut:
+        values["cut"] = evaluation.cut
     return values
 
 
 def _counts(
     lengths: NDArray[np.int64], last_actions: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of a bandit's actions and last actions: it is asked until the last step of an episode."""
-    ending = np.bincount(last_actions, minlength=3)
-    taken = ending.copy()
-    taken[ASK] += (lengths - 1).sum()
-    return taken, ending
+    """Count a bandit's actions and last actions: an agent asks until its episode's last step."""
+    last = np.bincount(last_actions, minlength=3)
+    actions = last.copy()
+    actions[ASK] += (lengths - 1).sum()
+    return actions, last
 
 
-def _shares(taken: NDArray[np.int64], ending: NDArray[np.int64]) -> dict[str, float]:
-    counts = {"action": taken, "last_action": ending}
+def _shares(actions: NDArray[np.int64], last: NDArray[np.int64]) -> dict[str, float]:
+    counts = {"action": actions, "last_action": last}
     return {
         f"{name}_{i}": float(count / total.sum())
         for name, total in counts.items()
@@ -149,27 +150,27 @@ class ActionTally(VectorWrapper[Any, Any, Any, Any, Any]):
         self._due = (episodes + n - 1 - np.arange(n)) // n  # episodes that still count, each
         self._over = np.zeros(n, np.bool_)  # NEXT_STEP: the coming step only resets
         self._waits = autoreset_mode(env) is AutoresetMode.NEXT_STEP
-        self._taken, self._ending = np.zeros((2, int(space.n)), np.int64)
+        self._actions, self._last = np.zeros((2, int(space.n)), np.int64)
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Step, and count."""
         chosen = np.asarray(actions) - self._first  # before an environment may change them
-        arrived = self.env.step(actions)
+        transition = self.env.step(actions)
         counts = (self._due > 0) & ~self._over
-        over = counts & (arrived[2] | arrived[3])
+        over = counts & (transition[2] | transition[3])
         self._length[counts] += 1
         cut = counts & ~over & (self._length >= self._most)
         ended = over | cut
-        np.add.at(self._taken, chosen[counts], 1)
-        np.add.at(self._ending, chosen[ended], 1)
+        np.add.at(self._actions, chosen[counts], 1)
+        np.add.at(self._last, chosen[ended], 1)
         self._due[ended] -= 1
         self._due[cut], self._length[ended] = 0, 0
         if self._waits:
-            self._over = ~self._over & (arrived[2] | arrived[3])
-        return arrived
+            self._over = ~self._over & (transition[2] | transition[3])
+        return transition
 
     def shares(self) -> dict[str, float]:
         """action_i, its share of all steps, and last_action_i, of all last steps of an episode."""
-        return _shares(self._taken, self._ending)
+        return _shares(self._actions, self._last)

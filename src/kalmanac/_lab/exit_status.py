@@ -22,7 +22,7 @@ def exit_status(outcome: Outcome, signal: int | None) -> int:
     return {"finished": 0, "diverged": 1, "interrupted": interrupted}[outcome.status]
 
 
-def tell(
+def print_outcomes(
     verb: str, outcomes: Sequence[Outcome | Exception], experiments: Sequence[Experiment],
     stop: StopSignals,
 ) -> int:  # fmt: skip
@@ -41,28 +41,28 @@ def tell(
         elif isinstance(outcome, Exception):
             raise outcome
         else:
-            print(ending(outcome, experiment))
+            print(outcome_text(outcome, experiment))
             statuses.append(exit_status(outcome, stop.number))
     return max(statuses)
 
 
-def ending(outcome: Outcome, experiment: Experiment) -> str:
+def outcome_text(outcome: Outcome, experiment: Experiment) -> str:
     """The best and the last evaluation, where the run lies, and how to go on with it."""
-    told = {
+    status = {
         "finished": "finished",
         "interrupted": f"interrupted at step {outcome.step:,}; the last model is kept",
         "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
     }[outcome.status]
     on = [] if outcome.status == "finished" else [how_to_go_on(outcome.folder)]
     lines = [
-        f"{which}, step {found['step']:,}: {evaluation_line(_evaluations(found))}"
+        f"{which}, step {evaluation['step']:,}: {evaluation_line(_metrics(evaluation))}"
         for which in ("best", "last")
-        if (found := read_summary(outcome.folder).get(which))
+        if (evaluation := read_summary(outcome.folder).get(which))
     ]
     label = f" ({experiment.label})" if experiment.label else ""
     note = [f"note: {outcome.note}"] if outcome.note else []
-    return "\n".join([*lines, f"{told}{label}: {outcome.folder}", *on, *note])
+    return "\n".join([*lines, f"{status}{label}: {outcome.folder}", *on, *note])
 
 
-def _evaluations(found: Mapping[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in found.items() if key != "step"}
+def _metrics(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    return {key: value for key, value in evaluation.items() if key != "step"}

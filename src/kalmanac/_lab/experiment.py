@@ -73,7 +73,7 @@ class Experiment(AllSettings):
         return dataclasses.replace(self, **new)
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON has it: mappings, lists, strings, numbers."""
+        """The experiment as JSON has it: mappings, lists, strings, numbers."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
     def to_json(self) -> str:

@@ -43,13 +43,13 @@ def check_environment(experiment: Experiment) -> EnvironmentSpec:
     if experiment.eval_on_device:
         bad = str(experiment.part(Corruption))
         if spec.make is not BestArmVector or bad:
-            came = f"{experiment.env} with {bad}" if bad else experiment.env
-            raise ValueError(f"eval_on_device: got True for {came}, expected best-arm as it is")
+            task = f"{experiment.env} with {bad}" if bad else experiment.env
+            raise ValueError(f"eval_on_device: got True for {task}, expected best-arm as it is")
     return spec
 
 
 def check_workers(experiment: Experiment, workers: int | Literal["auto"]) -> None:
-    """ValueError unless the environments can run in so many processes."""
+    """Raise ValueError unless the environments can run in so many processes."""
     corruption = experiment.part(Corruption)
     worker_count(check_environment(experiment), experiment.num_envs, workers, corruption)
 
@@ -83,8 +83,8 @@ def evaluation_rules(experiment: Experiment) -> list[Rules]:
 
 def horizon(experiment: Experiment) -> int | None:
     """Steps of the longest episode, where that is known."""
-    told = experiment.env_settings.get("horizon")
-    steps = told if isinstance(told, int) else check_environment(experiment).horizon
+    setting = experiment.env_settings.get("horizon")
+    steps = setting if isinstance(setting, int) else check_environment(experiment).horizon
     return None if steps is None else math.ceil(steps / experiment.frame_repeat)
 
 
@@ -117,7 +117,7 @@ def _make(
 ) -> VectorEnv[Any, Any, Any]:
     settings = {**experiment.env_settings, **changes}
     if "truth" in (check_environment(experiment).settings or {}):
-        # Telling the true state takes time: it is told to those who see it.
+        # The true state takes time to compute: only agents that read it get it.
         settings.setdefault("truth", experiment.privileged or experiment.privileged_critic)
     try:
         return make_vector(
@@ -133,8 +133,8 @@ def _make(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = f"the environment could not be built: {describe_exception(error)}"
-        raise EnvironmentFailedError(told) from error
+        message = f"the environment could not be built: {describe_exception(error)}"
+        raise EnvironmentFailedError(message) from error
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:

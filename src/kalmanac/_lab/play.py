@@ -14,7 +14,7 @@ from kalmanac._envs.registry import make_vector
 from kalmanac._envs.wrappers import PrivilegedObservation
 from kalmanac._files.episode_file import About, PlayedEpisode, write_episode
 from kalmanac._files.run_reader import MODELS
-from kalmanac._lab.episode_trace import Insight, Witness
+from kalmanac._lab.episode_trace import ObservationTrace, PolicyTrace
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._lab.trust import Trust, ask_on_terminal, read_trusted
@@ -99,13 +99,13 @@ def play(
     if spec.settings is not None:
         for name in settings:
             expect_known("env_settings", name, spec.settings)
-    insight = Insight(model)
+    policy = PolicyTrace(model)
     model.set_random_seed(seed)
     env = make_vector(experiment.env, 1, **settings)
     try:
-        witness = Witness(env)
-        shown = PrivilegedObservation(witness) if experiment.privileged else witness
-        found = evaluate_policy(insight, shown, 1, deterministic=deterministic, seed=seed)
+        trace = ObservationTrace(env)
+        shown = PrivilegedObservation(trace) if experiment.privileged else trace
+        evaluation = evaluate_policy(policy, shown, 1, deterministic=deterministic, seed=seed)
         bandit = isinstance(env.unwrapped, BestArmVector)
     finally:
         closed(env)
@@ -116,14 +116,14 @@ def play(
         training_step=model.num_timesteps,
         seed=seed,
         deterministic=deterministic,
-        terminated=witness.terminated,
+        terminated=trace.terminated,
         label=experiment.label,
         title=title,
-        won=None if found.wins is None else bool(found.wins[0]),
-        action_names=BEST_ARM_ACTIONS if bandit else _action_names(insight.actions),
-        **{name: float(witness.first[name][0]) for name in ("mu", "sigma") if bandit},
+        won=None if evaluation.wins is None else bool(evaluation.wins[0]),
+        action_names=BEST_ARM_ACTIONS if bandit else _action_names(policy.actions),
+        **{name: float(trace.first[name][0]) for name in ("mu", "sigma") if bandit},
     )
-    arrays = witness.arrays() | insight.arrays()
+    arrays = trace.arrays() | policy.arrays()
     if bandit:
         assert about.sigma is not None
         del arrays["truth"]  # the posterior, in fewer digits

@@ -23,24 +23,24 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 MODEL = "last"  # a choice: the paper's figures show agents after their training
 
 
-class Afterwards(ABC):
-    """What a finished run is evaluated by, once."""
+class PostTraining(ABC):
+    """An evaluation of a finished run that leaves files in its folder, once."""
 
     @abstractmethod
     def files(self) -> tuple[str, ...]:
-        """What it leaves in a run folder."""
+        """Name the files that it leaves in a run folder."""
 
     @abstractmethod
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
-        """Leave it there."""
+        """Play, and write those files."""
 
     def is_left(self, folder: Path) -> bool:
-        """Whether a run has it."""
+        """Whether the run has all of them."""
         return all((folder / file).is_file() for file in self.files())
 
 
 @dataclass(frozen=True)
-class GridOfBandits(Afterwards):
+class GridOfBandits(PostTraining):
     """Win rate and length over `points` × `points` pairs of μ and σ (paper, figure 5).
 
     Best Arm's μ goes over the training's interval, its σ from zero on beyond it.
@@ -52,11 +52,11 @@ class GridOfBandits(Afterwards):
     sigma: float = 3.0
 
     def files(self) -> tuple[str, ...]:
-        """One file."""
+        """Name its one file."""
         return (HEATMAP,)
 
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
-        """One μ at a time; every episode has an environment of its own."""
+        """Play one μ at a time; every episode has an environment of its own."""
         mu = np.linspace(-self.mu, self.mu, self.points)
         sigma = np.linspace(0.0, self.sigma, self.points)
         rows = [self._row(model, experiment, float(mean), sigma, i) for i, mean in enumerate(mu)]
@@ -74,21 +74,21 @@ class GridOfBandits(Afterwards):
         settings = {**experiment.env_settings, "mu": (mu, mu), "sigma": (each, each)}
         env = make_vector(experiment.env, len(each), privileged=experiment.privileged, **settings)
         with closing(env):
-            found = evaluate_policy(model, env, len(each), seed=seed)
-        assert found.wins is not None
+            evaluation = evaluate_policy(model, env, len(each), seed=seed)
+        assert evaluation.wins is not None
         shape = (len(sigma), self.episodes)
-        wins, lengths = found.wins.reshape(shape), found.lengths.reshape(shape)
+        wins, lengths = evaluation.wins.reshape(shape), evaluation.lengths.reshape(shape)
         return wins.mean(1).tolist(), lengths.mean(1).tolist()
 
 
 @dataclass(frozen=True)
-class ExampleEpisodes(Afterwards):
+class ExampleEpisodes(PostTraining):
     """One episode in each of a few bandits (μ, σ); the paper's figure 3 has these two."""
 
     bandits: tuple[tuple[float, float], ...] = ((0.5, 0.5), (0.5, 1.0))
 
     def files(self) -> tuple[str, ...]:
-        """One file for each."""
+        """Name one file for each bandit."""
         return tuple(f"{EVALUATIONS}/example-{mu:g}-{sigma:g}.npz" for mu, sigma in self.bandits)
 
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
@@ -99,21 +99,21 @@ class ExampleEpisodes(Afterwards):
 
 
 @dataclass(frozen=True)
-class AdversarialEpisode(Afterwards):
+class AdversarialEpisode(PostTraining):
     """The episode whose first two samples mislead, with the policy over a latent space of two."""
 
     def files(self) -> tuple[str, ...]:
-        """One file."""
+        """Name its one file."""
         return (f"{EVALUATIONS}/adversarial.npz",)
 
     def play(self, model: RecurrentSAC, experiment: Experiment, folder: Path) -> None:
-        """The same episode for every agent."""
+        """Play the same episode for every agent."""
         (file,) = self.files()
         write_episode(folder / file, play_adversarial(model, experiment))
 
 
-def play_afterwards(
-    folder: Path, evaluations: tuple[Afterwards, ...], trust: Trust = False
+def run_post_training(
+    folder: Path, evaluations: tuple[PostTraining, ...], trust: Trust = False
 ) -> None:
     """Leave what the finished run in `folder` does not have yet."""
     due = [evaluation for evaluation in evaluations if not evaluation.is_left(folder)]

@@ -44,7 +44,7 @@ def held_bytes() -> int:
     """Memory of the host that the process holds now, not the most that it ever held.
 
     The kernel's own maximum also counts what came before the run in the same process, and what a
-    parent held before it became this one. Where nobody tells the present, it must do.
+    parent held before it became this one. Where the present is not known, it must do.
     """
     try:
         pages = int((PROC / "self/statm").read_text(encoding="ascii").split()[1])
@@ -55,11 +55,11 @@ def held_bytes() -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory that the process can still get on the device; None where nobody tells."""
+    """Memory that the process can still get on the device; None where that is not known."""
     if (free := free_on_gpu(device)) is not None:
         return free
-    told = [x for x in (_of_machine(), _of_group()) if x is not None]
-    return min(told, default=None)
+    limits = [x for x in (_of_machine(), _of_group()) if x is not None]
+    return min(limits, default=None)
 
 
 def release() -> None:
@@ -69,7 +69,7 @@ def release() -> None:
 
 
 def _of_machine() -> int | None:
-    """What Linux calls available."""
+    """Read what Linux calls available."""
     try:
         lines = (PROC / "meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -79,15 +79,15 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What a container may still take; copies of files that Linux would give up count as free."""
+    """Read what a container may still take; file caches that Linux would give up count as free."""
     try:
         most, now = ((CGROUP / f"memory.{x}").read_text().strip() for x in ("max", "current"))
         lines = (CGROUP / "memory.stat").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    held = dict(line.split() for line in lines)
-    kept = sum(int(held.get(name, 0)) for name in ("inactive_file", "slab_reclaimable"))
-    return None if most == "max" else max(0, int(most) - int(now) + kept)
+    fields = dict(line.split() for line in lines)
+    reclaimable = sum(int(fields.get(name, 0)) for name in ("inactive_file", "slab_reclaimable"))
+    return None if most == "max" else max(0, int(most) - int(now) + reclaimable)
 
 
 GB = 1e9
@@ -111,7 +111,7 @@ class NoRoomError(ValueError):
     """
 
 
-class Need(NamedTuple):
+class MemoryNeed(NamedTuple):
     """Bytes that one run takes, beside what the process holds already."""
 
     replay: int
@@ -120,14 +120,14 @@ class Need(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of the parts."""
         return sum(self)
 
 
-def check_room(
+def check_memory(
     experiment: Experiment, learner: Learner, runs: int = 1, *, free: float | None = None
 ) -> None:
-    """NoRoomError where `runs` runs of this experiment do not fit on the learner's device.
+    """Raise NoRoomError where `runs` runs of this experiment do not fit on the learner's device.
 
     Args:
         free: bytes; None asks the device.
@@ -137,24 +137,24 @@ def check_room(
     if free is None:
         return
     usable = (1 - SPARE) * free
-    need = needed(experiment, learner)
+    need = memory_needed(experiment, learner)
     if runs * need.total <= usable:
         return
     each = f" for each of {runs} seeds" if runs > 1 else ""
-    told = (
+    message = (
         f"memory: got a run that needs {need.total / GB:.3g} GB{each} (replay "
         f"{need.replay / GB:.3g}, update {need.update / GB:.3g}), expected at most "
         f"{usable / runs / GB:.3g} GB on {kind(device)}"
     )
     flags = _proposals(experiment, learner, need, runs, usable)
     fits = f"{' or '.join(flags)} would fit" if flags else "no smaller replay or batch alone would"
-    raise NoRoomError(f"{told}; {fits}")
+    raise NoRoomError(f"{message}; {fits}")
 
 
-def needed(experiment: Experiment, learner: Learner) -> Need:
+def memory_needed(experiment: Experiment, learner: Learner) -> MemoryNeed:
     """What a run of this experiment will take on the learner's device."""
     recorded = can_record(learner.device)
-    return Need(
+    return MemoryNeed(
         replay=_replay(experiment, learner, experiment.buffer_size),
         update=(1 + recorded) * update_bytes(experiment, learner) + recorded * WORKSPACES,
         learner=sum(x.nbytes for x in learner.state_dict().values()),
@@ -169,7 +169,7 @@ def update_bytes(experiment: Experiment, learner: Learner) -> int:
     rows = min(experiment.batch_size, FEW)
     few = dataclasses.replace(experiment, batch_size=rows)
     try:
-        held = _held_by_update(
+        size = _peak_of_update(
             copy.deepcopy(learner), full_batch(learner.sizes, few, learner.device)
         )
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -181,46 +181,46 @@ def update_bytes(experiment: Experiment, learner: Learner) -> int:
         ) from None
     finally:
         release()
-    return held * experiment.batch_size // rows
+    return size * experiment.batch_size // rows
 
 
-def _held_by_update(learner: Learner, batch: Batch) -> int:
+def _peak_of_update(learner: Learner, batch: Batch) -> int:
     """The batch, and what is kept of the forward pass until the backward one has read it."""
-    given = sum(x.nbytes for x in (*batch.observation, *batch[1:]) if x is not None)
+    batch_bytes = sum(x.nbytes for x in (*batch.observation, *batch[1:]) if x is not None)
 
     def update() -> None:
         learner.update(batch)
         learner.streams.forget()
 
     if (peak := peak_on_gpu(update, learner.device)) is not None:
-        return given + peak
-    held: dict[int, int] = {}  # bytes by place
+        return batch_bytes + peak
+    saved: dict[int, int] = {}  # bytes by place
 
     def keep(x: Tensor) -> Tensor:
-        held[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         learner.update(batch)
-    return given + sum(held.values())
+    return batch_bytes + sum(saved.values())
 
 
 def _proposals(
-    experiment: Experiment, learner: Learner, need: Need, runs: int, usable: float
+    experiment: Experiment, learner: Learner, need: MemoryNeed, runs: int, usable: float
 ) -> list[str]:
     """Settings with which it would fit, as flags."""
-    found = []
+    flags = []
     each = usable / runs - need.learner
-    kept = min(experiment.total_steps, experiment.buffer_size or experiment.total_steps)
-    size = _largest(kept, lambda size: _replay(experiment, learner, size) + need.update <= each)
+    capacity = min(experiment.total_steps, experiment.buffer_size or experiment.total_steps)
+    size = _largest(capacity, lambda size: _replay(experiment, learner, size) + need.update <= each)
     if size >= max(experiment.num_envs, experiment.context_length):
-        found.append(f"--buffer-size {size}")
+        flags.append(f"--buffer-size {size}")
     batch, update = experiment.batch_size, need.update / experiment.batch_size
     if (rows := _largest(batch, lambda rows: need.replay + rows * update <= each)) >= 1:
-        found.append(f"--batch-size {rows}")
+        flags.append(f"--batch-size {rows}")
     if (fewer := int(usable // need.total)) >= 1:
-        found.append(f"--seeds {fewer}")
-    return found
+        flags.append(f"--seeds {fewer}")
+    return flags
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
@@ -244,7 +244,7 @@ def _replay(experiment: Experiment, learner: Learner, capacity: int | None) -> i
 
 
 class Estimate(NamedTuple):
-    """Of a whole run on this machine."""
+    """What a whole run takes on this machine."""
 
     seconds: float
     memory_gb: float
@@ -259,9 +259,9 @@ def estimate(experiment: Experiment, *, device: str = "auto", seconds: float = 0
     How long episodes will become is not known. Updates count as the mean of two extremes: episodes
     as random actions give them, and windows of full length. Evaluations count half their horizon.
     """
-    found = _measured(experiment, device, seconds)
+    result = _measured(experiment, device, seconds)
     release()  # nothing of it is left for the run
-    return found
+    return result
 
 
 def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
@@ -274,7 +274,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
         return mean_seconds(work, model.device, seconds)
 
     step = timed(lambda: next(steps))
-    drawn = model.replay.sample(
+    sampled = model.replay.sample(
         experiment.batch_size,
         experiment.context_length,
         generator=torch.Generator(model.device).manual_seed(experiment.seed),
@@ -284,7 +284,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)
     how = model.settings
-    updates_with = (update_as_trained(model.learner, batch, how) for batch in (drawn, longest))
+    updates_with = (update_as_trained(model.learner, batch, how) for batch in (sampled, longest))
     short, long = map(timed, updates_with)
     closed(env)
     updates = experiment.update_to_data * max(
@@ -295,7 +295,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
     vector_steps += evaluations * (horizon(experiment) or 0) // 2
     return Estimate(
         vector_steps * step + updates * (short + long) / 2,
-        (held + needed(experiment, model.learner).total) / GB,
+        (held + memory_needed(experiment, model.learner).total) / GB,
     )
 
 

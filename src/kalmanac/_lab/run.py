@@ -15,7 +15,7 @@ from kalmanac._files.document import BadFileError
 from kalmanac._files.lock import FolderLock
 from kalmanac._files.run_folder import Overwrite, RunFolder, expect_marks
 from kalmanac._files.run_reader import LOCK, checkpoint_steps, refuse_no_run
-from kalmanac._lab.active_run import Execution, Outcome, RunUnderWay
+from kalmanac._lab.active_run import ActiveRun, Execution, Outcome
 from kalmanac._lab.checkpointing import Checkpoint, CheckpointFolder, same_but_for_the_end, way_on
 from kalmanac._lab.evaluation import evaluation_line
 from kalmanac._lab.experiment import Experiment
@@ -26,7 +26,7 @@ from kalmanac._sac.loop import TrainingLoop
 from kalmanac._sac.progress import Progress
 
 AnyPath = str | os.PathLike[str]
-# what a run is made from: its experiment, its folder, and where it goes on from
+# what a run is built from: its experiment, its folder, and where it goes on from
 Job = tuple[Experiment, RunFolder, Checkpoint | None]
 
 
@@ -60,8 +60,8 @@ def run(
         >>> sorted(file.name for file in Path("runs/small").glob("*.safetensors"))
         ['best.safetensors', 'last.safetensors']
     """
-    written = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
-    return _alone((experiment, written, None), Execution(**execution))
+    run_folder = RunFolder(folder, experiment.to_data(), overwrite=overwrite, events=events)
+    return _alone((experiment, run_folder, None), Execution(**execution))
 
 
 def run_together(
@@ -103,7 +103,7 @@ def resume(
     the experiment with that end.
 
     On the CPU what follows is the same, byte for byte, as if the run had never stopped, where the
-    environments can tell their states; others begin new episodes, which summary.json mentions.
+    environments can save their states; others begin new episodes, which summary.json mentions.
     A damaged checkpoint is a `BadFileError` that offers the one before. Checkpoints keep their
     schedule unless `checkpoint_every` gives another; for the rest see `Execution`.
 
@@ -151,44 +151,44 @@ def resume_together(
 def _stopped(
     path: Path, step: int | None, events: bool, trust: Trust, total_steps: int | None
 ) -> Job:
-    """A run that can be gone on with; its folder is locked before anything in it is read."""
+    """Read a run that can be resumed; its folder is locked before anything in it is read."""
     refuse_no_run(path)
     lock = FolderLock(path / LOCK)
     try:
         lock.take()
     except OSError as error:
-        told = RunFailedError(f"not resumed: {explain(error)}; {how_to_go_on(path)}")
-        raise told from error
+        failure = RunFailedError(f"not resumed: {explain(error)}; {how_to_go_on(path)}")
+        raise failure from error
     try:
         experiment = read_trusted(path, trust)
         experiment, step = way_on(path, experiment, step, total_steps)
         checkpoint = read_checkpoint(path, step, experiment)
         marks = checkpoint.run["folder"]
         data = experiment.to_data()
-        written = RunFolder(path, data, events=events, marks=marks, lock=lock)
+        run_folder = RunFolder(path, data, events=events, marks=marks, lock=lock)
     except BaseException:
         lock.release()
         raise
-    return experiment, written, checkpoint
+    return experiment, run_folder, checkpoint
 
 
 def _all_stopped(
     paths: Sequence[AnyPath], events: bool, trust: Trust, total_steps: int | None
 ) -> list[Job]:
-    """Several; where one cannot be gone on with, none stays locked."""
+    """Do the same for several runs; where one cannot be resumed, none stays locked."""
     jobs: list[Job] = []
     try:
         for path in paths:
             jobs.append(_stopped(Path(path).absolute(), None, events, trust, total_steps))
     except BaseException:
-        for _, written, _ in jobs:
-            written.close()
+        for _, run_folder, _ in jobs:
+            run_folder.close()
         raise
     return jobs
 
 
 def _going_on(job: Job, how: Execution, every: int | None) -> Execution:
-    """With the schedule of before, unless there is another."""
+    """Keep the checkpoint's schedule unless `every` gives another."""
     checkpoint = job[2]
     assert checkpoint is not None
     return replace(how, checkpoint_every=checkpoint.run["every"] if every is None else every)
@@ -200,16 +200,16 @@ def read_checkpoint(path: Path, step: int, experiment: Experiment) -> Checkpoint
         return _whole(path, step, experiment)
     except BadFileError as error:
         others = [other for other in reversed(checkpoint_steps(path)) if other != step]
-        told = "no other checkpoint is whole"
+        advice = "no other checkpoint is whole"
         for other in others:
             with suppress(BadFileError):
                 _whole(path, other, experiment)
-                told = (
+                advice = (
                     f"the checkpoint of step {other:,} is whole: "
                     f"`kalmanac resume {path} --step {other}` goes on from it"
                 )
                 break
-        raise BadFileError(f"{error}; {told}") from None
+        raise BadFileError(f"{error}; {advice}") from None
 
 
 def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
@@ -232,71 +232,75 @@ def _whole(path: Path, step: int, experiment: Experiment) -> Checkpoint:
 
 
 def _alone(job: Job, how: Execution) -> Outcome:
-    (found,) = _together([job], [how])
-    if isinstance(found, Exception):
-        raise found
-    return found
+    (outcome,) = _together([job], [how])
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | Exception]:
     """Run them in lockstep to their ends; NoRoomError where they do not fit into memory."""
-    found: dict[int, Outcome | Exception] = {}
-    under_way: dict[int, RunUnderWay] = {}
+    outcomes: dict[int, Outcome | Exception] = {}
+    active: dict[int, ActiveRun] = {}
 
     def end(i: int, error: BaseException | None, interrupted: bool) -> None:
         try:
-            found[i] = under_way[i].end(error, interrupted=interrupted)
-        except Exception as told:
-            found[i] = told
+            outcomes[i] = active[i].end(error, interrupted=interrupted)
+        except Exception as failure:
+            outcomes[i] = failure
 
     try:
-        _begin(jobs, hows, under_way, found)
-        numbers = list(under_way)
+        _begin(jobs, hows, active, outcomes)
+        numbers = list(active)
         TrainingLoop(
-            [one.member for one in under_way.values()],
+            [one.member for one in active.values()],
             lambda number, error, interrupted: end(numbers[number], error, interrupted),
         ).run()
     except KeyboardInterrupt:  # each run writes that down
-        for i in under_way:
-            if i not in found:
+        for i in active:
+            if i not in outcomes:
                 end(i, None, interrupted=True)
-        for i, (_, written, checkpoint) in enumerate(jobs):
+        for i, (_, run_folder, checkpoint) in enumerate(jobs):
             step = 0 if checkpoint is None else checkpoint.step
-            found.setdefault(i, Outcome("interrupted", written.path, step))
+            outcomes.setdefault(i, Outcome("interrupted", run_folder.path, step))
     finally:
-        for _, written, _ in jobs:
-            written.close()
-    return [found[i] for i in range(len(jobs))]
+        for _, run_folder, _ in jobs:
+            run_folder.close()
+    return [outcomes[i] for i in range(len(jobs))]
 
 
 def _begin(
-    jobs: Sequence[Job], hows: Sequence[Execution], under_way: dict[int, RunUnderWay],
-    found: dict[int, Outcome | Exception],
+    jobs: Sequence[Job], hows: Sequence[Execution], active: dict[int, ActiveRun],
+    outcomes: dict[int, Outcome | Exception],
 ) -> None:  # fmt: skip
-    """Make all ready, into `under_way`; what cannot be is `found`."""
+    """Build every run into `active`; the error of one that cannot be built goes into `outcomes`."""
     for i, (job, how) in enumerate(zip(jobs, hows, strict=True)):
         try:
             shown = _showing(how, job[0], i, len(jobs))
             together = len(jobs) if how.together and i == 0 else 0
-            under_way[i] = RunUnderWay(*job, replace(shown, together=together))
+            active[i] = ActiveRun(*job, replace(shown, together=together))
         except NoRoomError:  # none has begun
             raise
         except Exception as error:
-            found[i] = error
+            outcomes[i] = error
 
 
 def _showing(how: Execution, experiment: Experiment, number: int, runs: int) -> Execution:
-    """The first of several runs has the progress bar; all tell their evaluations."""
+    """The first of several runs has the progress bar; all print their evaluations."""
     progress = how.progress
     if progress is None:
         return how
     seed = None if runs == 1 else experiment.seed
-    told = partial(_tell, progress, seed)
-    evaluating = partial(progress.evaluating, seed=seed)
+    on_evaluation = partial(_say_evaluation, progress, seed)
+    on_evaluation_step = partial(progress.evaluating, seed=seed)
     shown = progress if number == 0 else None
-    return replace(how, progress=shown, told=told, evaluating=evaluating)
+    return replace(
+        how, progress=shown, on_evaluation=on_evaluation, on_evaluation_step=on_evaluation_step
+    )
 
 
-def _tell(progress: Progress, seed: int | None, step: int, values: dict[str, float]) -> None:
+def _say_evaluation(
+    progress: Progress, seed: int | None, step: int, values: dict[str, float]
+) -> None:
     whose = "" if seed is None else f"seed {seed}, "
     progress.say(f"{whose}step {step:,}: {evaluation_line(values)}")

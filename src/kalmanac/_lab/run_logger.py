@@ -27,11 +27,11 @@ _KEPT = (
 )  # fmt: skip
 _SINCE = ("_waiting",)  # of them, those that older checkpoints do not hold
 
-Told = Callable[[int, Mapping[str, float]], None]
-Evaluating = Callable[[str, int, int, int], None]  # of which evaluation, and as in `EachStep`
+OnEvaluation = Callable[[int, Mapping[str, float]], None]  # step and metrics
+OnEvaluationStep = Callable[[str, int, int, int], None]  # which evaluation, then as `EachStep`
 
 
-class Recorder(Callback):
+class RunLogger(Callback):
     """Writes a row every `log_every` steps, evaluates every `eval_every`, and keeps two models.
 
     Rows hold means since the row before; the last one is written where the training ends, however
@@ -40,22 +40,24 @@ class Recorder(Callback):
     that a loss or a weight is no finite number any more; such a model is neither evaluated nor
     saved.
 
-    An evaluation that is asked to stop does so before its next step. Its row waits: the checkpoint
+    An evaluation that is to stop does so before its next step. Its row waits: the checkpoint
     of that step holds it, and whoever goes on from there evaluates first.
 
     Args:
-        told: called with step and values of every evaluation.
-        stop: asked before every step of an evaluation.
-        evaluating: called before every step of an evaluation.
+        on_evaluation: called with step and values of every evaluation.
+        stop: called before every step of an evaluation; True stops it.
+        on_evaluation_step: called before every step of an evaluation.
     """
 
     def __init__(
-        self, experiment: Experiment, folder: RunFolder, told: Told | None = None, *,
-        stop: Callable[[], bool] | None = None, evaluating: Evaluating | None = None,
+        self, experiment: Experiment, folder: RunFolder, *,
+        on_evaluation: OnEvaluation | None = None,
+        on_evaluation_step: OnEvaluationStep | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> None:  # fmt: skip
-        self.experiment, self.folder, self.told = experiment, folder, told
-        self.stop, self.evaluating = stop, evaluating
-        self.normaliser = check_environment(experiment).normaliser
+        self.experiment, self.folder, self.stop = experiment, folder, stop
+        self.on_evaluation, self.on_evaluation_step = on_evaluation, on_evaluation_step
+        self.return_scale = check_environment(experiment).normaliser
         names = () if experiment.eval_on_device else experiment.evaluations
         self.places = {name: evaluation_environment(experiment, name) for name in names}
         self._on_device: OnDevice | None = None
@@ -73,7 +75,7 @@ class Recorder(Callback):
         self._evaluating = 0.0
         self._seconds = (0.0, 0.0)  # that the run and its next row had taken in earlier starts
         self._row_step = 0
-        # the row of a step whose evaluation was asked to stop
+        # the row of a step whose evaluation was stopped
         self._waiting: dict[str, float] | None = None
 
     @property
@@ -82,7 +84,7 @@ class Recorder(Callback):
         return self._waiting is None
 
     def on_start(self, model: RecurrentSAC) -> None:
-        """The clock starts, or goes on; an evaluation that was stopped is made."""
+        """Start the clock, or let it go on; make an evaluation that was stopped."""
         now = time.perf_counter()
         self._began, self._row_began = now - self._seconds[0], now - self._seconds[1]
         if self._waiting is not None:
@@ -91,7 +93,7 @@ class Recorder(Callback):
                 raise EvaluationStoppedError
 
     def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
-        """Keep it for the next row."""
+        """Keep the episode for the next row."""
         self._episodes.append(episode)
 
     def on_update(self, model: RecurrentSAC, metrics: Mapping[str, Tensor]) -> None:
@@ -133,7 +135,7 @@ class Recorder(Callback):
                 self.folder.log(step, values)
 
     def on_end(self, model: RecurrentSAC) -> None:
-        """What has happened since the last row, where the end came between two.
+        """Write what has happened since the last row, where the end came between two.
 
         A row that waits is written without its evaluation; who goes on writes it anew.
         """
@@ -145,22 +147,22 @@ class Recorder(Callback):
         self.sound(model)
 
     def finish(self, model: RecurrentSAC, status: str) -> None:
-        """The last model, unless an evaluation has just saved it, and how it ended."""
+        """Save the last model, unless an evaluation has just done so, and how the run ended."""
         step = model.num_timesteps
         if self._evaluated_at < step and self.sound(model):
             self._save(model, "last")
         self.folder.summarize(status=status, step=step, updates=self._updates)
 
     def sound(self, model: RecurrentSAC) -> bool:
-        """Whether all that is learnt, and the losses since the last row, are still finite numbers.
+        """Whether all parameters, and the losses since the last row, are still finite numbers.
 
         Reading waits for the device.
         """
-        learnt = [model.learner.optimizer.values]
+        tensors = [model.learner.optimizer.values]
         if self._sums:  # on the host, as a checkpoint gave them, until the first update
             named = zip(self._names, self._sums, strict=True)
-            learnt += [x.to(model.device) for name, x in named if name.endswith("_loss")]
-        finite = torch.stack([x.isfinite().all() for x in learnt]).all().item()
+            tensors += [x.to(model.device) for name, x in named if name.endswith("_loss")]
+        finite = torch.stack([x.isfinite().all() for x in tensors]).all().item()
         self.diverged = self.diverged or not finite
         return not self.diverged
 
@@ -190,7 +192,7 @@ class Recorder(Callback):
         self._evaluating = state.get("evaluating", 0.0)
 
     def look_for_best(self) -> bool:
-        """Whether the best model's file is lost; then the best one is looked for anew."""
+        """Whether the best model's file is lost; then the search for the best starts anew."""
         lost = self.best > -math.inf and not (self.folder.path / MODELS["best"]).is_file()
         if lost:
             self.best = -math.inf
@@ -198,11 +200,11 @@ class Recorder(Callback):
 
     def close(self) -> None:
         """Close the evaluation environments; those that may hang are not waited for."""
-        told: list[str | None] = []
+        failures: list[str | None] = []
         for env in self.places.values():
-            close_failed(env) if self.failed else told.append(closed(env))
-        if any(told):
-            raise EnvironmentFailedError("; ".join(dict.fromkeys(filter(None, told))))
+            close_failed(env) if self.failed else failures.append(closed(env))
+        if any(failures):
+            raise EnvironmentFailedError("; ".join(dict.fromkeys(filter(None, failures))))
 
     def _training(self, step: int) -> dict[str, float]:
         """Means over the episodes and the updates since the last row."""
@@ -224,11 +226,11 @@ class Recorder(Callback):
         return values
 
     def _evaluation(self, model: RecurrentSAC) -> dict[str, float]:
-        """Every evaluation environment, the agent's diagnostics, and the models."""
+        """Evaluate everywhere, save the models, and add the agent's diagnostics."""
         step = model.num_timesteps
         values: dict[str, float] = {}
-        for name, found in self._evaluated(model):
-            values |= {f"eval/{name}/{key}": value for key, value in found.items()}
+        for name, metrics in self._evaluated(model):
+            values |= {f"eval/{name}/{key}": value for key, value in metrics.items()}
         at = {"step": step, **values}
         self._save(model, "last")
         self.folder.summarize(step=step, last=at)
@@ -238,8 +240,8 @@ class Recorder(Callback):
             self._save(model, "best")
             self.folder.summarize(best=at)
         self._evaluated_at = step
-        if self.told is not None:
-            self.told(step, values)
+        if self.on_evaluation is not None:
+            self.on_evaluation(step, values)
         return values | {key: x.item() for key, x in model.diagnostics().items()}
 
     def _evaluated(self, model: RecurrentSAC) -> Iterator[tuple[str, dict[str, float]]]:
@@ -248,14 +250,14 @@ class Recorder(Callback):
         seeds = [evaluation_seed(own, self._evaluations, i) for i in range(len(names))]
         if self.experiment.eval_on_device:
             if self._on_device is None:
-                self._on_device = OnDevice(self.experiment, model, self.normaliser)
-            found = self._on_device(seeds, partial(self._each_step, ", ".join(names)))
-            yield from zip(names, found, strict=True)
+                self._on_device = OnDevice(self.experiment, model, self.return_scale)
+            metrics = self._on_device(seeds, partial(self._each_step, ", ".join(names)))
+            yield from zip(names, metrics, strict=True)
             return
         episodes = self.experiment.eval_episodes
         for (name, env), seed in zip(self.places.items(), seeds, strict=True):
             yield name, evaluate(
-                model, env, episodes, seed=seed, normaliser=self.normaliser,
+                model, env, episodes, seed=seed, return_scale=self.return_scale,
                 max_steps=most_steps(self.experiment, name),
                 each_step=partial(self._each_step, name),
             )  # fmt: skip
@@ -263,8 +265,8 @@ class Recorder(Callback):
     def _each_step(self, name: str, steps: int, done: int, episodes: int) -> None:
         if self.stop is not None and self.stop():
             raise EvaluationStoppedError
-        if self.evaluating is not None:
-            self.evaluating(name, steps, done, episodes)
+        if self.on_evaluation_step is not None:
+            self.on_evaluation_step(name, steps, done, episodes)
 
     def _save(self, model: RecurrentSAC, which: str) -> None:
         model.save(self.folder.path / MODELS[which])
@@ -299,7 +301,7 @@ def evaluations_due(experiment: Experiment, step: int) -> int:
 
 
 def evaluation_seed(seed: int, number: int, place: int) -> int:
-    """Decides the episodes of one evaluation: new ones each time, the same for every agent."""
+    """The seed of one evaluation's episodes: new ones each time, the same for every agent."""
     return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
 
 

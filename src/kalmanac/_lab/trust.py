@@ -49,7 +49,7 @@ def read_trusted(
     the folder needs no question again.
 
     Args:
-        ask: gets words that say what would run, and answers whether it may.
+        ask: called with a notice of what would run; returns whether it may.
     """
     refuse_links(folder)
     content = experiment_bytes(folder)
@@ -62,36 +62,36 @@ def read_trusted(
         if experiment in trust:
             return experiment
         trust = False
-    came = f"run: got {os.fspath(folder)}"
-    require_trust(came, experiment.env, experiment.env_settings, trust, ask)
+    origin = f"run: got {os.fspath(folder)}"
+    require_trust(origin, experiment.env, experiment.env_settings, trust, ask)
     with suppress(OSError):  # a folder that may only be read is asked about again
         sign_experiment(folder, content)
     return experiment
 
 
 def require_trust(
-    came: str, env: str, settings: Mapping[str, Any], trust: bool, ask: Ask | None = None
+    origin: str, env: str, settings: Mapping[str, Any], trust: bool, ask: Ask | None = None
 ) -> None:
-    """`UntrustedError` unless `env`, a name that stands in a file, may be made with `settings`."""
+    """Raise `UntrustedError` unless `env`, a name in a file, may be made with `settings`."""
     code = foreign_code(env)
     if trust or code is None:
         return
-    told = f"{came}, whose environment {env[:LONGEST]!r} would {code[:LONGEST]}"
+    notice = f"{origin}, whose environment {env[:LONGEST]!r} would {code[:LONGEST]}"
     if settings:
-        told += f" with {str(dict(settings))[:LONGEST]}"
-    if ask is None or not ask(told):
+        notice += f" with {str(dict(settings))[:LONGEST]}"
+    if ask is None or not ask(notice):
         raise UntrustedError(
-            f"{told}: that is code from outside of this package and of Gymnasium, in a file that "
-            f"you have not written on this machine; expected {FLAG} if you trust it"
+            f"{notice}: that is code from outside of this package and of Gymnasium, in a file "
+            f"that you have not written on this machine; expected {FLAG} if you trust it"
         )
 
 
-def ask_on_terminal(told: str) -> bool:
+def ask_on_terminal(notice: str) -> bool:
     """Ask whoever sits at the terminal; elsewhere, the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(f"{told}.\nThat code can do all that you can do. Run it? [y/N] ", end="", file=sys.stderr)
-    sys.stderr.flush()
+    question = f"{notice}.\nThat code can do all that you can do. Run it? [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import Afterwards, ExampleEpisodes
+from kalmanac._lab.post_training import ExampleEpisodes, PostTraining
 from kalmanac._suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
 
 AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", "oracle")
@@ -84,7 +84,7 @@ def runs() -> Iterator[Experiment]:
                 yield paper(agent, cost=cost, seed=seed)
 
 
-def afterwards(experiment: Experiment) -> tuple[Afterwards, ...]:
+def afterwards(experiment: Experiment) -> tuple[PostTraining, ...]:
     """The paper's two example episodes, where asking is free."""
     return (ExampleEpisodes(),) if experiment.env_settings["cost"] == 0 else ()
 

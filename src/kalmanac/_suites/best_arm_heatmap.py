@@ -6,7 +6,7 @@ The runs are those of `best-arm` with cost 0. What is added is an evaluation aft
 from collections.abc import Iterator
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import Afterwards, GridOfBandits
+from kalmanac._lab.post_training import GridOfBandits, PostTraining
 from kalmanac._suites.best_arm import AGENTS, SEEDS, paper
 from kalmanac._suites.suite import Suite
 
@@ -18,7 +18,7 @@ def runs() -> Iterator[Experiment]:
             yield paper(agent, seed=seed)
 
 
-def afterwards(experiment: Experiment) -> tuple[Afterwards, ...]:
+def afterwards(experiment: Experiment) -> tuple[PostTraining, ...]:
     """25 × 25 bandits, 100 episodes each."""
     return (GridOfBandits(),)
 

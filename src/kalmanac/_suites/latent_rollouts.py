@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import AdversarialEpisode, Afterwards
+from kalmanac._lab.post_training import AdversarialEpisode, PostTraining
 from kalmanac._suites.best_arm import SEEDS, paper
 from kalmanac._suites.suite import Suite
 
@@ -18,7 +18,7 @@ def runs() -> Iterator[Experiment]:
             yield paper(agent, seed=seed).changed({"encoder_settings": {"d_state": CHANNELS}})
 
 
-def afterwards(experiment: Experiment) -> tuple[Afterwards, ...]:
+def afterwards(experiment: Experiment) -> tuple[PostTraining, ...]:
     """The episode whose first two samples mislead."""
     return (AdversarialEpisode(),)
 

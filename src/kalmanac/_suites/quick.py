@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import Afterwards, GridOfBandits
+from kalmanac._lab.post_training import GridOfBandits, PostTraining
 
 QUICK = "quick"
 SEEDS = 2  # of each setting
@@ -43,7 +43,7 @@ def quick(experiment: Experiment) -> Experiment:
     return experiment.changed(SHRUNK | {"best-arm": BANDITS, "dmc": CONTROL}.get(family, {}))
 
 
-def quick_evaluation(evaluation: Afterwards) -> Afterwards:
+def quick_evaluation(evaluation: PostTraining) -> PostTraining:
     """The same kind of file, from fewer episodes."""
     if isinstance(evaluation, GridOfBandits):
         return replace(evaluation, points=9, episodes=8)

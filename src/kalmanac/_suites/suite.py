@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import Afterwards
+from kalmanac._lab.post_training import PostTraining
 
 TRANSFORMER_DROPOUT = 0.1  # PyTorch's default, which the paper keeps (Table 1's caption)
 
@@ -25,7 +25,7 @@ class Preset(NamedTuple):
     experiment: Callable[[str], Experiment]  # agent's name → experiment
 
 
-def nothing(experiment: Experiment) -> tuple[Afterwards, ...]:
+def nothing(experiment: Experiment) -> tuple[PostTraining, ...]:
     """What most runs leave after their training."""
     return ()
 
@@ -47,5 +47,5 @@ class Suite(NamedTuple):
     runs: Callable[[], Iterator[Experiment]]
     presets: Mapping[str, Preset] = MappingProxyType({})
     tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family
-    afterwards: Callable[[Experiment], tuple[Afterwards, ...]] = nothing
+    afterwards: Callable[[Experiment], tuple[PostTraining, ...]] = nothing
     # evaluations of a finished run that leave files in its folder

@@ -11,7 +11,7 @@ from kalmanac._envs.extras import missing
 from kalmanac._files.run_reader import find_run_folders, read_experiment, read_summary
 from kalmanac._lab.experiment import AGENTS, Experiment
 from kalmanac._lab.factory import check_environment
-from kalmanac._lab.post_training import Afterwards
+from kalmanac._lab.post_training import PostTraining
 from kalmanac._messages import expect_known
 from kalmanac._suites import quick as quickly
 from kalmanac._suites.registry import SUITES, default_folder
@@ -25,7 +25,7 @@ class Planned(NamedTuple):
 
     experiment: Experiment
     folder: Path
-    afterwards: tuple[Afterwards, ...] = ()
+    afterwards: tuple[PostTraining, ...] = ()
     suites: tuple[str, ...] = ()
 
     @property
@@ -99,7 +99,9 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
     return list(plan.values())
 
 
-def chosen(selection: Selection, suite: str) -> Iterator[tuple[Experiment, tuple[Afterwards, ...]]]:
+def chosen(
+    selection: Selection, suite: str
+) -> Iterator[tuple[Experiment, tuple[PostTraining, ...]]]:
     """The runs of one suite that are asked for, with what each leaves after its training."""
     short = selection.preset == "quick"
     seeds = selection.seeds or (quickly.SEEDS if short else None)

@@ -14,7 +14,7 @@ from kalmanac._files.run_folder import FolderTakenError, refuse_in_use
 from kalmanac._files.run_reader import LOCK, checkpoint_steps, read_summary
 from kalmanac._lab.active_run import CHECKPOINT_EVERY, Outcome
 from kalmanac._lab.failure import RunFailedError
-from kalmanac._lab.post_training import play_afterwards
+from kalmanac._lab.post_training import run_post_training
 from kalmanac._lab.run import resume, resume_together, run, run_together
 from kalmanac._sweep.plan import Planned, Work
 
@@ -161,7 +161,7 @@ def _evaluated(planned: Planned, stop: StopFile) -> Ended:
     if stop():
         return Ended(status if planned.done else "interrupted")
     try:
-        play_afterwards(planned.folder, planned.afterwards, trust=[planned.experiment])
+        run_post_training(planned.folder, planned.afterwards, trust=[planned.experiment])
     except Exception as error:
         return _told(error)
     return Ended(status)
