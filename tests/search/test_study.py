@@ -6,8 +6,7 @@ pytest.importorskip("optuna", reason="needs optuna: pip install 'kalmanac[search
 
 from kalmanac._cli.program import main
 from kalmanac._files.run_reader import read_summary
-from kalmanac._search.space import read_space
-from kalmanac._search.study import Study
+from kalmanac._search.study import Study, read_space
 from kalmanac._sweep.executor import Done
 from kalmanac._sweep.work import How, do
 from tests.lab.tiny import TINY
@@ -31,8 +30,8 @@ def test_trials_are_runs_whose_mean_counts(tmp_path):
         study.learn(trained(work, tmp_path))
     assert study.done == 3
     value, values, folders = study.best()
-    found = [read_summary(folder)["last"]["eval/in/normalized"] for folder in folders]
-    assert value == pytest.approx(sum(found) / 2)
+    scores = [read_summary(folder)["last"]["eval/in/normalized"] for folder in folders]
+    assert value == pytest.approx(sum(scores) / 2)
     assert set(values) == {"learning_rate", "batch_size"}
     assert list(study.works(3)) == []
 

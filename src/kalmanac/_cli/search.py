@@ -12,8 +12,7 @@ from typing import Literal
 from kalmanac._cli.verb import Call, Verb, expect_at_least
 from kalmanac._lab.active_run import CHECKPOINT_EVERY, StopSignals
 from kalmanac._ops.device import check_device
-from kalmanac._search.space import read_space
-from kalmanac._search.study import Study
+from kalmanac._search.study import Study, read_space
 from kalmanac._suites.registry import starting_point
 from kalmanac._sweep.board import Board
 from kalmanac._sweep.driving import drive, make_executor

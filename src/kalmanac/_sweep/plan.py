@@ -13,8 +13,8 @@ from kalmanac._lab.experiment import AGENTS, Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._lab.post_training import Afterwards
 from kalmanac._messages import expect_known
-from kalmanac._suites import quick as quickly
 from kalmanac._suites.registry import SUITES, default_folder
+from kalmanac._suites.suite import QUICK, QUICK_SEEDS, quick, quick_evaluation
 
 EVERYTHING = "all"
 FIXED = {"seed": "--seeds", "encoder": "--agents", "env": "--tasks", "privileged": "--agents"}
@@ -79,17 +79,17 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
     A run that lies somewhere below `root` already keeps its folder, whatever that is called.
     """
     root = root.resolve()
-    there = lying(root)
+    existing = lying(root)
     plan: dict[str, Planned] = {}
     for suite in selection.names:
-        for run, left in chosen(selection, suite):
+        for run, evaluations in chosen(selection, suite):
             its = run.hash
             before = plan.get(its)
             if before is None:
-                folder = there.get(its) or default_folder(run.env, run, root)
-                plan[its] = Planned(run, folder, left, (suite,))
+                folder = existing.get(its) or default_folder(run.env, run, root)
+                plan[its] = Planned(run, folder, evaluations, (suite,))
             else:
-                both = tuple(dict.fromkeys((*before.afterwards, *left)))
+                both = tuple(dict.fromkeys((*before.afterwards, *evaluations)))
                 plan[its] = before._replace(afterwards=both, suites=(*before.suites, suite))
     if not plan:
         raise ValueError(
@@ -101,21 +101,21 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
 
 def chosen(selection: Selection, suite: str) -> Iterator[tuple[Experiment, tuple[Afterwards, ...]]]:
     """The runs of one suite that are asked for, with what each leaves after its training."""
-    short = selection.preset == "quick"
-    seeds = selection.seeds or (quickly.SEEDS if short else None)
-    begun: Counter[str] = Counter()
+    short = selection.preset == QUICK
+    seeds = selection.seeds or (QUICK_SEEDS if short else None)
+    taken: Counter[str] = Counter()
     for run in SUITES[suite].runs():
         wanted = not selection.agents or run.agent in selection.agents
         if not wanted or not _named(run.env, selection.tasks):
             continue
         if seeds is not None:
-            begun[setting := setting_of(run)] += 1
-            if begun[setting] > seeds:
+            taken[setting := setting_of(run)] += 1
+            if taken[setting] > seeds:
                 continue
-        left = SUITES[suite].afterwards(run)
+        evaluations = SUITES[suite].afterwards(run)
         if short:
-            run, left = quickly.quick(run), tuple(map(quickly.quick_evaluation, left))
-        yield run.changed(selection.changes) if selection.changes else run, left
+            run, evaluations = quick(run), tuple(map(quick_evaluation, evaluations))
+        yield run.changed(selection.changes) if selection.changes else run, evaluations
 
 
 def setting_of(experiment: Experiment) -> str:
@@ -144,13 +144,13 @@ def refuse_missing(plan: Iterable[Planned]) -> None:
 
 def lying(root: Path) -> dict[str, Path]:
     """The runs at and below `root` by their hashes; of two, the finished one."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for path in find_run_folders(root) if root.is_dir() else ():
         with suppress(OSError, ValueError, TypeError):  # not ours, or of another version
             its = Experiment.from_data(read_experiment(path)).hash
-            if its not in found or read_summary(path).get("status") == "finished":
-                found[its] = path
-    return found
+            if its not in folders or read_summary(path).get("status") == "finished":
+                folders[its] = path
+    return folders
 
 
 def _named(env: str, words: Sequence[str]) -> bool:
