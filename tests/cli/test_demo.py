@@ -21,12 +21,12 @@ RUNS = {"best-arm-memoryless", "best-arm-oracle", "best-arm-vssm+kf", "track-vss
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(bandit, "EVALUATED", 8)
+    monkeypatch.setattr(bandit, "EVAL_EPISODES", 8)
     monkeypatch.setattr(bandit, "NEW_EPISODES", 8)
     monkeypatch.setattr(bandit, "TRIES", 3)
     monkeypatch.setattr(bandit, "bayes_threshold", partial(bayes_threshold, episodes=100))
-    monkeypatch.setattr(tracking, "FITTED", 4)
-    monkeypatch.setattr(tracking, "JUDGED", 4)
+    monkeypatch.setattr(tracking, "FIT_EPISODES", 4)
+    monkeypatch.setattr(tracking, "TEST_EPISODES", 4)
 
 
 def start(folder, *words):
@@ -108,7 +108,7 @@ def test_the_runs_are_the_preset_s_own_with_the_seed_asked_for(tmp_path, quick):
     trained = bandit.train(short, tmp_path)
     assert is_run(trained.place)
     expected = bandit.PRESETS[bandit.PRESET].experiment("oracle")
-    evaluation = {"eval_episodes": bandit.EVALUATED, "eval_on_device": True}
+    evaluation = {"eval_episodes": bandit.EVAL_EPISODES, "eval_on_device": True}
     expected = expected.changed({"total_steps": 64, "seed": 5, **evaluation})
     assert read_experiment(trained.place) == expected.to_data()
     assert expected.label == "shortened"

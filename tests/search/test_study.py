@@ -71,15 +71,15 @@ def test_the_verb_searches_and_goes_on(tmp_path, capsys):
     assert main([*words, "--trials=3"]) == 0
     assert "best of 3: " in capsys.readouterr().out
     assert main([*words, "--trials=4"]) == 0
-    told = capsys.readouterr().out
-    assert "4 trials, 3 done already" in told
-    assert told.count(" finished after ") == 1
+    output = capsys.readouterr().out
+    assert "4 trials, 3 done already" in output
+    assert output.count(" finished after ") == 1
     assert main(["status", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["search", "4", "4"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["best-arm-demo"], "vary: got nothing, expected NAME=LOW:HIGH"),
         ([], "task: got none, expected one as `kalmanac train` takes it"),
@@ -87,8 +87,8 @@ def test_the_verb_searches_and_goes_on(tmp_path, capsys):
         (["best-arm-dem", "--vary=gamma=0:1"], "task: got 'best-arm-dem'"),
     ],
 )
-def test_a_wrong_call_is_one_line(words, told, capsys):
+def test_a_wrong_call_is_one_line(words, message, capsys):
     assert main(["search", *words]) == 2
     complaint = capsys.readouterr().err
-    assert complaint.startswith(f"kalmanac search: {told}")
+    assert complaint.startswith(f"kalmanac search: {message}")
     assert complaint.count("\n") == 1

@@ -67,7 +67,9 @@ def run_demo(folder: Path, seed: int, steps: int | None) -> int:
     return 0
 
 
-def write_results(folder: Path, arms: dict[str, bandit.Trained], tracked: tracking.Tracked) -> str:
+def write_results(
+    folder: Path, arms: dict[str, bandit.Trained], tracked: tracking.TrackingResult
+) -> str:
     """Measure the agents, draw the picture and write the table, which is returned."""
     from kalmanac._demo.picture import draw  # matplotlib is slow to come
 

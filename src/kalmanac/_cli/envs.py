@@ -47,7 +47,7 @@ def row(spec: EnvironmentSpec) -> Row:
         return Row(spec.name, "?", "?", "?", horizon, spec.noise)
     env = make_vector(spec.name, 1)
     truth = privileged_space(env)
-    found = Row(
+    entry = Row(
         spec.name,
         words(env.single_observation_space),
         words(env.single_action_space),
@@ -56,7 +56,7 @@ def row(spec: EnvironmentSpec) -> Row:
         spec.noise,
     )
     env.close()
-    return found
+    return entry
 
 
 def words(space: Space) -> str:

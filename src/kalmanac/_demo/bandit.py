@@ -27,7 +27,7 @@ from kalmanac._suites.registry import PRESETS
 
 PRESET = "best-arm-demo"
 AGENTS = ("memoryless", "oracle", "vssm+kf")  # the quick ones first
-EVALUATED = 1000  # episodes of an evaluation during training
+EVAL_EPISODES = 1000  # of an evaluation during training
 NEW_EPISODES, NEW_SEED = 1000, 1_000_003  # apart from the seeds of training and its evaluations
 PLACES = ("in", "out")  # where the best models play them
 BANDIT = {"mu": 0.2, "sigma": 1.0}  # of the episode that is drawn
@@ -58,10 +58,8 @@ def train(experiment: Experiment, folder: Path) -> Trained:
 
 def shortened(agent: str, seed: int) -> Experiment:
     """What an agent learns: the preset's task and settings, with more episodes to judge it by."""
-    evaluation = {
-        "eval_episodes": EVALUATED,
-        "eval_on_device": True,
-    }  # all at once, in half a second
+    # all episodes at once, in half a second
+    evaluation = {"eval_episodes": EVAL_EPISODES, "eval_on_device": True}
     return PRESETS[PRESET].experiment(agent).changed({"seed": seed, **evaluation})
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kalmanac._demo.bandit import Trained
-from kalmanac._demo.tracking import FITTED, JUDGED, MISSING, Tracked, gaps_of
+from kalmanac._demo.tracking import FIT_EPISODES, MISSING, TEST_EPISODES, TrackingResult, gaps_of
 from kalmanac._envs.bayes import Ceiling
 from kalmanac._files.episode_file import PlayedEpisode
 from kalmanac._files.run_reader import read_metrics, series
@@ -32,7 +32,7 @@ BELOW = {"loc": "upper left", "bbox_to_anchor": (0, -0.14)}  # of a legend
 
 def draw(
     title: str, arms: Mapping[str, Trained], ceiling: Ceiling, played: PlayedEpisode,
-    tracked: Tracked, path: Path,
+    tracked: TrackingResult, path: Path,
 ) -> None:  # fmt: skip
     """Best Arm above, curves beside an episode; the signal with gaps below; as one PNG file."""
     with styled():
@@ -87,9 +87,9 @@ def draw_episode(axes: Any, played: PlayedEpisode) -> None:
     axes.legend(**BELOW)
 
 
-def draw_tracking(axes: Any, tracked: Tracked) -> None:
+def draw_tracking(axes: Any, tracked: TrackingResult) -> None:
     """The target, its readings and gaps, the exact filter's band and the agent's own."""
-    episode = tracked.watched
+    episode = tracked.episode
     steps = np.arange(1, len(episode.target) + 1)
     gaps = gaps_of(episode.observed)
     for start, end in gaps:
@@ -106,12 +106,13 @@ def draw_tracking(axes: Any, tracked: Tracked) -> None:
     axes.plot(steps, tracked.exact_mean, color=GREY, lw=2.2, ls="--", label=exact)
     own = (
         f"vssm+kf: its estimate, learnt from rewards alone,\n± {BAND}σ from its filter's own "
-        f"variances (their mean × one\nfactor, fitted on {FITTED} other episodes)"
+        f"variances (their mean × one\nfactor, fitted on {FIT_EPISODES} other episodes)"
     )
     axes.plot(steps, episode.estimate, color=BLUE, lw=2.2, label=own)
     ratio = tracked.error / tracked.exact_error
     axes.set_title(
-        f"One episode; in {JUDGED}, its squared error is {ratio:.2f} × the exact filter's", **TITLE
+        f"One episode; in {TEST_EPISODES}, its squared error is {ratio:.2f} × the exact filter's",
+        **TITLE,
     )
     axes.set(xlabel="step", ylabel="position", xlim=(0.5, len(steps) + 0.5))
     axes.legend(ncols=2, **BELOW)

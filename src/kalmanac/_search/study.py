@@ -135,12 +135,12 @@ class Study:
         while self.done + len(self._running) < trials:
             trial = self.study.ask(self._distributions())
             work = self._work(trial.params)
-            its = work[0].experiment.hash
-            if its in self._running:  # the same values twice at once: the run cannot be shared
+            run_hash = work[0].experiment.hash
+            if run_hash in self._running:  # the same values twice at once: the run cannot be shared
                 self.study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
                 continue
             trial.set_user_attr(UNDER_WAY, True)
-            self._running[its] = trial
+            self._running[run_hash] = trial
             yield work
 
     def learn(self, done: Done) -> None:

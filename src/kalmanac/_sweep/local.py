@@ -23,12 +23,12 @@ class Worker:
         self.number, self.work = number, None  # type: int, Work | None
         context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self.pipe: Connection
-        self.pipe, theirs = context.Pipe()
+        self.pipe, workers_end = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, how, logs / f"worker-{number}.txt"), daemon=True
+            target=serve, args=(workers_end, how, logs / f"worker-{number}.txt"), daemon=True
         )
         self.process.start()
-        theirs.close()  # so that its end is seen here
+        workers_end.close()  # so that its end is seen here
 
     def end(self) -> str:
         """What became of a process that is gone, in words."""

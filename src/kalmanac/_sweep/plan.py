@@ -79,18 +79,18 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
     A run that lies somewhere below `root` already keeps its folder, whatever that is called.
     """
     root = root.resolve()
-    existing = lying(root)
+    existing = existing_runs(root)
     plan: dict[str, Planned] = {}
     for suite in selection.names:
-        for run, evaluations in chosen(selection, suite):
-            its = run.hash
-            before = plan.get(its)
+        for run, evaluations in select_runs(selection, suite):
+            run_hash = run.hash
+            before = plan.get(run_hash)
             if before is None:
-                folder = existing.get(its) or default_folder(run.env, run, root)
-                plan[its] = Planned(run, folder, evaluations, (suite,))
+                folder = existing.get(run_hash) or default_folder(run.env, run, root)
+                plan[run_hash] = Planned(run, folder, evaluations, (suite,))
             else:
                 both = tuple(dict.fromkeys((*before.afterwards, *evaluations)))
-                plan[its] = before._replace(afterwards=both, suites=(*before.suites, suite))
+                plan[run_hash] = before._replace(afterwards=both, suites=(*before.suites, suite))
     if not plan:
         raise ValueError(
             f"agents, tasks: got {' '.join([*selection.agents, *selection.tasks])}, "
@@ -99,7 +99,9 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
     return list(plan.values())
 
 
-def chosen(selection: Selection, suite: str) -> Iterator[tuple[Experiment, tuple[Afterwards, ...]]]:
+def select_runs(
+    selection: Selection, suite: str
+) -> Iterator[tuple[Experiment, tuple[Afterwards, ...]]]:
     """The runs of one suite that are asked for, with what each leaves after its training."""
     short = selection.preset == QUICK
     seeds = selection.seeds or (QUICK_SEEDS if short else None)
@@ -142,14 +144,14 @@ def refuse_missing(plan: Iterable[Planned]) -> None:
             raise ModuleNotFoundError(trouble)
 
 
-def lying(root: Path) -> dict[str, Path]:
+def existing_runs(root: Path) -> dict[str, Path]:
     """The runs at and below `root` by their hashes; of two, the finished one."""
     folders: dict[str, Path] = {}
     for path in find_run_folders(root) if root.is_dir() else ():
         with suppress(OSError, ValueError, TypeError):  # not ours, or of another version
-            its = Experiment.from_data(read_experiment(path)).hash
-            if its not in folders or read_summary(path).get("status") == "finished":
-                folders[its] = path
+            run_hash = Experiment.from_data(read_experiment(path)).hash
+            if run_hash not in folders or read_summary(path).get("status") == "finished":
+                folders[run_hash] = path
     return folders
 
 

@@ -90,8 +90,8 @@ class OnRay(Executor):
                 if before < RETRIES:
                     self._begin(work, before + 1)
                 else:
-                    told = " ".join(str(error).split())[:200]
-                    yield crashed(work, f"lost {before + 1} times, at last: {told}")
+                    reason = " ".join(str(error).split())[:200]
+                    yield crashed(work, f"lost {before + 1} times, at last: {reason}")
             except self._ray.exceptions.RayError as error:
                 yield crashed(work, " ".join(str(error).split())[:200])
 

@@ -50,24 +50,24 @@ def measure(experiments: Sequence[Experiment]) -> Speeds:
     seconds = {}
     for number, (key, experiment) in enumerate(sorted(kinds.items()), 1):
         # the shorter of two: other work on the machine can only make it longer
-        found = min(estimate(experiment, seconds=0.2).seconds for _ in range(2))
-        seconds[key] = round(found, 1)
+        shortest = min(estimate(experiment, seconds=0.2).seconds for _ in range(2))
+        seconds[key] = round(shortest, 1)
         print(f"{number}/{len(kinds)} {key}: {seconds[key]:,.0f} s", file=sys.stderr, flush=True)
     cards = gpus()
     device = cards[0].name if cards else f"{os.cpu_count()} cores, {cpu_model()}"
-    told = (
+    measured = (
         f"{device}, one run at a time with {_threads(torch.get_num_threads())}, torch "
         f"{torch.__version__}, {datetime.now(UTC):%Y-%m-%d}; one task of each family, timed for a "
         "moment"
     )
-    return Speeds(told, seconds)
+    return Speeds(measured, seconds)
 
 
 def read_speeds(file: Path) -> Speeds:
     """As `write_speeds` left them."""
     try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Speeds(str(told["measured"]), dict(told["seconds"]))
+        data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return Speeds(str(data["measured"]), dict(data["seconds"]))
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"speeds: got {file}, expected a file of `--measure`") from None
 
