@@ -68,9 +68,9 @@ def report_without(library, *words):
     code = f"""
 import sys
 import importlib.machinery
-find_spec = importlib.machinery.PathFinder.find_spec
+original = importlib.machinery.PathFinder.find_spec
 def find_spec(name, *rest):
-    return None if name.split(".")[0] == {library!r} else find_spec(name, *rest)
+    return None if name.split(".")[0] == {library!r} else original(name, *rest)
 importlib.machinery.PathFinder.find_spec = find_spec
 from kalmanac._cli.program import main
 sys.exit(main(["report", *{[str(word) for word in words]!r}]))"""

@@ -45,7 +45,7 @@ def report(call: Call) -> int:
 
 
 def _say(text: str) -> None:
-    """To whoever waits at a terminal."""
+    """Tell whoever waits at a terminal."""
     if sys.stderr.isatty():
         print(f"{text} …", file=sys.stderr, flush=True)
 

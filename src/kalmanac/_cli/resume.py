@@ -73,7 +73,7 @@ class Resumption(NamedTuple):
 
 
 def _resumption(folder: Path, options: Options) -> Resumption:
-    """What the run is, and what it goes on as, if it can be gone on with here."""
+    """Read what the run is and what it goes on as; refuse one that cannot go on here."""
     experiment = read_trusted(folder, options.trust, ask_on_terminal)
     check_environment(experiment)
     refuse_in_use(folder)

@@ -27,7 +27,7 @@ def list_runs(call: Call) -> int:
 
 
 def show(folder: Path, runs: Sequence[RunStatus]) -> None:
-    """The table, without columns that are empty everywhere, and one line that counts."""
+    """Print the table, without columns that are empty everywhere, and one line that counts."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

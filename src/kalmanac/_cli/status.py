@@ -46,7 +46,7 @@ def status(call: Call) -> int:
 def states(
     planned: Mapping[str, Entry], failures: Mapping[str, Failure], *, now: float
 ) -> list[State]:
-    """Every planned run as it stands."""
+    """Return every planned run as it stands."""
     return [_state(entry, failures.get(run_hash), now=now) for run_hash, entry in planned.items()]
 
 
@@ -69,7 +69,7 @@ def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
 
 
 def show(root: Path, runs: Sequence[State]) -> None:
-    """A table of suites, the runs under way, and failures."""
+    """Print a table of suites, the runs under way, and failures."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -52,13 +52,13 @@ def list_suites(call: Call) -> int:
 
 
 def suites(preset: Literal["paper", "quick"]) -> dict[str, list[Experiment]]:
-    """The runs of every suite."""
+    """Return the runs of every suite."""
     selections = {name: Selection([name], preset) for name in SUITES}
     return {name: [run for run, _ in select_runs(of, name)] for name, of in selections.items()}
 
 
 def rows(experiments: Mapping[str, Sequence[Experiment]], speeds: Speeds) -> Iterator[Row]:
-    """In the table's order; runs that several suites share count where they come first."""
+    """Yield rows in order; a run that several suites share counts where it comes first."""
     counted: set[str] = set()
     for name, runs in experiments.items():
         new = [run for run in runs if run.hash not in counted]
@@ -67,7 +67,7 @@ def rows(experiments: Mapping[str, Sequence[Experiment]], speeds: Speeds) -> Ite
 
 
 def show(entries: Sequence[Row], speeds: Speeds) -> None:
-    """The table, and what its times are."""
+    """Print the table, and what its times are."""
     from rich.console import Console
     from rich.table import Table
 

@@ -91,7 +91,7 @@ def train(call: Call) -> int:
 
 
 def runs_by_folder(task: str, experiment: Experiment, options: Options) -> dict[Path, Experiment]:
-    """The runs by their folders; several seeds lie side by side in the folder that is named."""
+    """Return the runs by their folders; several seeds lie side by side in the named folder."""
     seeds = range(experiment.seed, experiment.seed + options.seeds)
     many = [experiment.changed({"seed": seed}) for seed in seeds]
     if options.folder is None:
@@ -102,7 +102,7 @@ def runs_by_folder(task: str, experiment: Experiment, options: Options) -> dict[
 
 
 def experiment_from(call: Call) -> Experiment:
-    """The experiment that a call asks for."""
+    """Build the experiment that a call asks for."""
     task, options, changes = next(iter(call.words), None), call.options, call.changes
     settings = _read_settings(Path(options.config)) if options.config else {}
     agent = changes.get("encoder", settings.get("encoder", "vssm+kf"))
@@ -130,7 +130,7 @@ def experiment_from(call: Call) -> Experiment:
 
 
 def _read_settings(config: Path) -> dict[str, Any]:
-    """The settings in a file; those of an older run are what it did then."""
+    """Read the settings in a file; those of an older run are what it did then."""
     settings = read_config(config)
     of_a_run = config.name == EXPERIMENT and is_run(config.parent)
     return {**EARLIER, **settings} if of_a_run else settings

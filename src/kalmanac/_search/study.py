@@ -41,13 +41,13 @@ class Varied:
     choices: tuple[float, ...] = ()
 
     def changes(self, value: float | int) -> dict[str, Any]:
-        """As `Experiment.changed` takes it; "encoder_settings.d_state" is a setting within one."""
+        """Return what `Experiment.changed` takes; NAME may be "encoder_settings.d_state"."""
         owner, dot, inner = self.name.partition(".")
         return {owner: {inner: value}} if dot else {self.name: value}
 
 
 def read_space(words: Sequence[str], experiment: Experiment) -> list[Varied]:
-    """The intervals that --vary names; ValueError in one line for what is none."""
+    """Read the intervals that --vary names; ValueError in one line for what is none."""
     space = [_read(word, experiment) for word in words]
     if not space:
         raise ValueError(f"vary: got nothing, expected {HINT}")
@@ -63,7 +63,7 @@ def read_space(words: Sequence[str], experiment: Experiment) -> list[Varied]:
 def merged(
     experiment: Experiment, space: Sequence[Varied], values: dict[str, float | int]
 ) -> Experiment:
-    """The experiment with these values."""
+    """Return the experiment with these values."""
     for varied in space:
         value = values[varied.name]
         number = int(value) if varied.whole else float(value)
@@ -72,7 +72,7 @@ def merged(
 
 
 def describe(space: Sequence[Varied], experiment: Experiment) -> str:
-    """The same for searches that can go on with each other."""
+    """Return a text that is the same for searches that can go on with each other."""
     search = {"space": [dataclasses.asdict(varied) for varied in space]}
     return json.dumps(search | {"experiment": experiment.to_data()}, sort_keys=True)
 
@@ -127,11 +127,11 @@ class Study:
 
     @property
     def done(self) -> int:
-        """Trials that have a value, or have failed for good."""
+        """Count trials that have a value, or have failed for good."""
         return sum(trial.state.is_finished() and not _stopped(trial) for trial in self.study.trials)
 
     def works(self, trials: int) -> Iterator[Work]:
-        """New trials until there are so many, each asked for when a worker is free."""
+        """Yield new trials until there are so many, each asked for when a worker is free."""
         while self.done + len(self._running) < trials:
             trial = self.study.ask(self._distributions())
             work = self._work(trial.params)
@@ -155,7 +155,7 @@ class Study:
             self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
 
     def best(self) -> tuple[float, dict[str, Any], list[Path]] | None:
-        """Value, settings and run folders of the best trial; None before the first has ended."""
+        """Return value, settings and folders of the best trial; None before one has ended."""
         finished = [t for t in self.study.trials if t.value is not None]
         if not finished:
             return None
@@ -163,7 +163,7 @@ class Study:
         return top.value, top.params, [one.folder for one in self._work(top.params)]
 
     def _take_up(self) -> None:
-        """What was under way when a search ended is proposed again, and goes on in its folders."""
+        """Propose again what was under way when a search ended; it goes on in its folders."""
         state = self._optuna.trial.TrialState
         known = [t.params for t in self.study.trials if t.state in (state.COMPLETE, state.WAITING)]
         for trial in self.study.trials:
@@ -233,7 +233,7 @@ def _number(word: str, text: str) -> float:
 
 
 def _is_whole(name: str, experiment: Experiment) -> bool:
-    """Whether a setting takes whole numbers only; ValueError where it takes no numbers."""
+    """Say whether a setting takes whole numbers only; ValueError where it takes no numbers."""
     owner, dot, inner = name.partition(".")
     if dot and owner in ("encoder_settings", "env_settings"):
         known = (

@@ -69,12 +69,12 @@ class Selection:
 
     @property
     def names(self) -> list[str]:
-        """Of the suites, each once."""
+        """Return the names of the suites, each once."""
         return list(SUITES) if EVERYTHING in self.suites else list(dict.fromkeys(self.suites))
 
 
 def make_plan(selection: Selection, root: Path) -> list[Planned]:
-    """Every run once, however many suites it is in.
+    """Plan every run once, however many suites it is in.
 
     A run that lies somewhere below `root` already keeps its folder, whatever that is called.
     """
@@ -102,7 +102,7 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
 def select_runs(
     selection: Selection, suite: str
 ) -> Iterator[tuple[Experiment, tuple[Afterwards, ...]]]:
-    """The runs of one suite that are asked for, with what each leaves after its training."""
+    """Yield the selected runs of one suite, each with its evaluations after the training."""
     short = selection.preset == QUICK
     seeds = selection.seeds or (QUICK_SEEDS if short else None)
     taken: Counter[str] = Counter()
@@ -121,12 +121,12 @@ def select_runs(
 
 
 def setting_of(experiment: Experiment) -> str:
-    """The same for runs that differ by their seeds alone."""
+    """Return a hash that is the same for runs that differ by their seeds alone."""
     return experiment.changed({"seed": 0}).hash
 
 
 def batches(plan: Iterable[Planned], *, together: bool) -> Iterator[Work]:
-    """Runs as workers take them; `together`, all seeds of a setting are one work."""
+    """Group runs as workers take them; `together`, all seeds of a setting are one work."""
     if not together:
         yield from ((planned,) for planned in plan)
         return
@@ -137,7 +137,7 @@ def batches(plan: Iterable[Planned], *, together: bool) -> Iterator[Work]:
 
 
 def refuse_missing(plan: Iterable[Planned]) -> None:
-    """ModuleNotFoundError where the environment of a run cannot be made here, before any begins."""
+    """Raise ModuleNotFoundError before any run begins if an environment cannot be made here."""
     extras = {check_environment(planned.experiment).extra for planned in plan}
     for extra in sorted(filter(None, extras)):
         if (trouble := missing(extra)) is not None:
@@ -145,7 +145,7 @@ def refuse_missing(plan: Iterable[Planned]) -> None:
 
 
 def existing_runs(root: Path) -> dict[str, Path]:
-    """The runs at and below `root` by their hashes; of two, the finished one."""
+    """Find the runs at and below `root` by their hashes; of two, the finished one."""
     folders: dict[str, Path] = {}
     for path in find_run_folders(root) if root.is_dir() else ():
         with suppress(OSError, ValueError, TypeError):  # not ours, or of another version

@@ -38,7 +38,7 @@ class Failure(NamedTuple):
 
 
 class Record:
-    """Reads and writes it. Only the process that drives a sweep writes."""
+    """Reads and writes the folder .sweep. Only the process that drives a sweep writes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -70,7 +70,7 @@ class Record:
         write_whole(self.folder / PLAN, (json.dumps(document, indent=1) + "\n").encode())
 
     def planned(self) -> dict[str, Entry]:
-        """All runs that were planned, by hash; empty where no sweep has been here."""
+        """Return all runs that were planned, by hash; empty where no sweep has been here."""
         notices: list[str] = []
         entries = self.read_plan(notices)
         if notices:
@@ -78,7 +78,7 @@ class Record:
         return entries
 
     def read_plan(self, notices: list[str]) -> dict[str, Entry]:
-        """The same, for readers: entries that are none are left out and named in `notices`."""
+        """Read the plan; entries that cannot be read are left out and named in `notices`."""
         file = self.folder / PLAN
         entries = {}
         document = read_object(file, "one of `kalmanac sweep`") if file.is_file() else {}
@@ -91,16 +91,16 @@ class Record:
         return entries
 
     def fail(self, run_hash: str, failure: Failure) -> None:
-        """Keep the reason, until the run goes on."""
+        """Keep the reason of a failure, until the run goes on."""
         text = json.dumps(failure._asdict(), indent=1) + "\n"
         write_whole(self._file(run_hash), text.encode())
 
     def forget(self, run_hash: str) -> None:
-        """The run goes on, or is done."""
+        """Forget a failure: the run goes on, or is done."""
         self._file(run_hash).unlink(missing_ok=True)
 
     def failures(self) -> dict[str, Failure]:
-        """By hash; what is no record of a failure counts as one without a reason."""
+        """Read the failures by hash; a file that cannot be read is a failure without a reason."""
         failures = {}
         for file in sorted((self.folder / FAILED).glob("*.json")):
             try:
@@ -114,7 +114,7 @@ class Record:
         return failures
 
     def _entry(self, data: Any) -> Entry:
-        """As the plan has it; its folder is one below the sweep's."""
+        """Check an entry of the plan; its folder lies below the sweep's."""
         for name in ("suites", "evaluations"):
             if not all(isinstance(word, str) for word in data[name]):
                 raise TypeError(f"{name}: got {data[name]}, expected words")
@@ -129,7 +129,7 @@ class Record:
 
 
 def _inside(name: str) -> str:
-    """A path that stays below the folder that it is added to."""
+    """Refuse a path that leaves the folder that it is added to."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"got {name}, expected a place below the sweep's folder")

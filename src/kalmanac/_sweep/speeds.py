@@ -29,7 +29,7 @@ class Speeds(NamedTuple):
     seconds: Mapping[str, float]
 
     def hours(self, experiments: Sequence[Experiment]) -> float | None:
-        """Of all of them on one job after the other; None where one was not measured."""
+        """Sum the hours of all of them, one after the other; None where one was not measured."""
         keys = [key_of(experiment) for experiment in experiments]
         if any(key not in self.seconds for key in keys):
             return None
@@ -37,7 +37,7 @@ class Speeds(NamedTuple):
 
 
 def key_of(experiment: Experiment) -> str:
-    """What decides how long a run takes, but for the task within its family."""
+    """Name what decides how long a run takes, but for the task within its family."""
     family = experiment.env.partition("/")[0]
     settings = json.dumps(dict(experiment.encoder_settings), sort_keys=True)
     label = f" {experiment.label}" if experiment.label else ""
@@ -64,7 +64,7 @@ def measure(experiments: Sequence[Experiment]) -> Speeds:
 
 
 def read_speeds(file: Path) -> Speeds:
-    """As `write_speeds` left them."""
+    """Read the file that `write_speeds` has left."""
     try:
         data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return Speeds(str(data["measured"]), dict(data["seconds"]))
@@ -73,7 +73,7 @@ def read_speeds(file: Path) -> Speeds:
 
 
 def write_speeds(file: Path, speeds: Speeds) -> None:
-    """As JSON."""
+    """Write the times as JSON."""
     write_whole(file, (json.dumps(speeds._asdict(), indent=1) + "\n").encode())
 
 

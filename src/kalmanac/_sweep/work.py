@@ -103,7 +103,7 @@ Outcomes = Sequence[Outcome | Exception]
 
 
 def _start(some: Sequence[Planned], how: How, stop: StopFile) -> Outcomes:
-    """From the first step; a folder without a checkpoint is started over."""
+    """Train from the first step; a folder without a checkpoint is started over."""
     execution = _execution(how, stop) | {"checkpoint_every": how.checkpoint_every}
     experiments = [planned.experiment for planned in some]
     folders = [planned.folder for planned in some]
@@ -113,7 +113,7 @@ def _start(some: Sequence[Planned], how: How, stop: StopFile) -> Outcomes:
 
 
 def _resume(some: Sequence[Planned], how: How, stop: StopFile) -> Outcomes:
-    """From the newest checkpoints; in lockstep where there are several, unless one is damaged."""
+    """Resume from the newest checkpoints; in lockstep, unless one of several is damaged."""
     execution = _execution(how, stop)
     if len(some) > 1:
         try:
@@ -126,7 +126,7 @@ def _resume(some: Sequence[Planned], how: How, stop: StopFile) -> Outcomes:
 
 
 def _resume_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Outcomes:
-    """From the newest whole checkpoint, or from the first step where none is whole."""
+    """Resume from the newest whole checkpoint, or from the first step where none is whole."""
     for step in reversed(checkpoint_steps(planned.folder)):
         try:
             return [resume(planned.folder, step=step, trust=[planned.experiment], **execution)]
@@ -147,7 +147,7 @@ def _execution(how: How, stop: StopFile) -> dict[str, Any]:
 
 
 def _caught(runs: int, train: Callable[[], Outcomes]) -> Outcomes:
-    """What is raised before any run has begun is every run's end."""
+    """Train; an error that is raised before any run has begun is every run's end."""
     try:
         return train()
     except Exception as error:
@@ -180,7 +180,7 @@ def _ended(outcome: Outcome | Exception) -> Ended:
 
 
 def _wait_for(folder: Path) -> None:
-    """Until a lost worker's lock is stale; one of another machine is gone with its machine."""
+    """Wait until a lost worker's lock is stale; one of another machine is gone with its machine."""
     lock = FolderLock(folder / LOCK)
     give_up = time.monotonic() + PATIENCE
     while lock.held() and time.monotonic() < give_up:
