@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from kalmanac._cli import demo
 from kalmanac._cli.program import main
-from kalmanac._demo import bandit, command, tracking
+from kalmanac._demo import bandit, tracking
 from kalmanac._envs.bayes import bayes_threshold
 from kalmanac._files.run_reader import METRICS, is_run, read_experiment, read_summary
 from kalmanac._sac.progress import Progress
@@ -20,12 +21,12 @@ RUNS = {"best-arm-memoryless", "best-arm-oracle", "best-arm-vssm+kf", "track-vss
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(bandit, "EVALUATED", 8)
+    monkeypatch.setattr(bandit, "EVAL_EPISODES", 8)
     monkeypatch.setattr(bandit, "NEW_EPISODES", 8)
     monkeypatch.setattr(bandit, "TRIES", 3)
     monkeypatch.setattr(bandit, "bayes_threshold", partial(bayes_threshold, episodes=100))
-    monkeypatch.setattr(tracking, "FITTED", 4)
-    monkeypatch.setattr(tracking, "JUDGED", 4)
+    monkeypatch.setattr(tracking, "FIT_EPISODES", 4)
+    monkeypatch.setattr(tracking, "TEST_EPISODES", 4)
 
 
 def start(folder, *words):
@@ -42,25 +43,25 @@ def test_one_picture_and_one_table_come_out_and_a_second_start_trains_nothing(
     folder = tmp_path / "new" / "folder"
     assert start(folder, "--seed", "3") == 0
     assert set(runs(folder)) == RUNS
-    data = (folder / command.PICTURE).read_bytes()
+    data = (folder / demo.PICTURE).read_bytes()
     assert data.startswith(b"\x89PNG")
     assert 20_000 < len(data) < 400_000
-    told = capsys.readouterr().out
-    table = (folder / command.TABLE).read_text()
-    assert table in told
-    last = f"picture: {folder / command.PICTURE}\ntable:   {folder / command.TABLE}\n"
-    assert told.endswith(last)
+    output = capsys.readouterr().out
+    table = (folder / demo.TABLE).read_text()
+    assert table in output
+    last = f"picture: {folder / demo.PICTURE}\ntable:   {folder / demo.TABLE}\n"
+    assert output.endswith(last)
     for agent in bandit.AGENTS:
-        assert f"{agent} (shortened best-arm, seed 3): 64 steps" in told
+        assert f"{agent} (shortened best-arm, seed 3): 64 steps" in output
         assert f"\n| {agent}" in table
-    assert "vssm+kf (track, seed 3): 64 steps" in told
+    assert "vssm+kf (track, seed 3): 64 steps" in output
     assert "shortened" in table.splitlines()[0]
     assert "Track, 40% of the noisy readings missing: mean squared error of vssm+kf " in table
 
     monkeypatch.setattr(bandit, "run", None)
-    (folder / command.PICTURE).unlink()
+    (folder / demo.PICTURE).unlink()
     assert start(folder, "--seed", "3") == 0
-    assert (folder / command.PICTURE).is_file()
+    assert (folder / demo.PICTURE).is_file()
     assert capsys.readouterr().out.count("trained already") == 4
 
 
@@ -107,8 +108,8 @@ def test_the_runs_are_the_preset_s_own_with_the_seed_asked_for(tmp_path, quick):
     trained = bandit.train(short, tmp_path)
     assert is_run(trained.place)
     expected = bandit.PRESETS[bandit.PRESET].experiment("oracle")
-    judged = {"eval_episodes": bandit.EVALUATED, "eval_on_device": True}
-    expected = expected.changed({"total_steps": 64, "seed": 5, **judged})
+    evaluation = {"eval_episodes": bandit.EVAL_EPISODES, "eval_on_device": True}
+    expected = expected.changed({"total_steps": 64, "seed": 5, **evaluation})
     assert read_experiment(trained.place) == expected.to_data()
     assert expected.label == "shortened"
     assert expected.hash in trained.place.name
@@ -130,12 +131,12 @@ def test_a_folder_that_cannot_be_made_gets_one_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--steps", "0"), "steps: got 0, expected at least 1"),
         (("--seed", "-1"), "seed: got -1, expected at least 0"),
     ],
 )
-def test_numbers_that_are_too_small_are_refused(tmp_path, capsys, words, told):
+def test_numbers_that_are_too_small_are_refused(tmp_path, capsys, words, message):
     assert main(["demo", "--out", str(tmp_path), *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -37,22 +37,22 @@ class ScaledGradient(torch.autograd.Function):
 
 def test_all_backends_pass_and_the_report_says_so(capsys):
     assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert "FAIL" not in told
+    output = capsys.readouterr().out
+    assert "FAIL" not in output
     for name in ("kalmanac", "torch", "numba", "triton", *BACKENDS):
-        assert name in told
-    assert "self-tests passed." in told
+        assert name in output
+    assert "self-tests passed." in output
 
 
 def test_json_holds_every_error_beside_its_budget(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "DTYPES", (torch.float32,))
     assert main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["ok"] is True
-    assert found["machine"]["cpu"]["cores"] >= 1
-    rows = [r for r in found["self_tests"] if r["scan"] == "kalman_scan"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    assert report["machine"]["cpu"]["cores"] >= 1
+    rows = [r for r in report["self_tests"] if r["scan"] == "kalman_scan"]
     assert {r["backend"] for r in rows} == {
-        b["backend"] for b in found["backends"] if not b["why_not"]
+        b["backend"] for b in report["backends"] if not b["why_not"]
     }
     beliefs = {f"{n}.{part}" for n in ("prior", "state") for part in ("mean", "variance")}
     for row in rows:
@@ -139,9 +139,11 @@ def test_a_crash_is_reported_and_fails_the_doctor(monkeypatch, capsys):
     sabotage(monkeypatch, kalman=crash)
     monkeypatch.setattr(doctor, "DTYPES", (torch.float32,))
     assert main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert "FAIL kalman_scan parallel on cpu in float32: RuntimeError: no such instruction" in told
-    assert "a long trace" not in told
+    output = capsys.readouterr().out
+    assert (
+        "FAIL kalman_scan parallel on cpu in float32: RuntimeError: no such instruction" in output
+    )
+    assert "a long trace" not in output
 
 
 def test_a_backend_that_cannot_run_is_listed_with_its_reason(monkeypatch, capsys):

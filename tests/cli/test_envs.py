@@ -12,13 +12,13 @@ def test_it_lists_every_environment_with_spaces_horizon_and_noise(capsys):
     assert main(["envs", "best-arm", "popgym", "pendulum"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "observation", "action", "true", "state", "horizon", "noise"]
-    found = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
-    assert list(found) == [
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    assert list(rows) == [
         name for name in ENVS if name == "best-arm" or "popgym" in name or "pendulum" in name
     ]
-    assert found["best-arm"] == "1 number 3 choices 2 numbers 1,000 σ ~ U(0, 2)"
-    assert found["dmc/pendulum-swingup"] == ("3 numbers 1 in [-1, 1] 3 numbers 1,000 preset: 0.1")
-    assert found["popgym/MineSweeperEasy"] == "3 in [0, 1] 16 choices 48 in [0, 1] 15"
+    assert rows["best-arm"] == "1 number 3 choices 2 numbers 1,000 σ ~ U(0, 2)"
+    assert rows["dmc/pendulum-swingup"] == ("3 numbers 1 in [-1, 1] 3 numbers 1,000 preset: 0.1")
+    assert rows["popgym/MineSweeperEasy"] == "3 in [0, 1] 16 choices 48 in [0, 1] 15"
 
 
 def test_a_word_that_fits_none_is_refused(capsys):

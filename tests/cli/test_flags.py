@@ -12,8 +12,8 @@ def test_flags_are_read_by_their_types():
         *("--true-previous-action", "--evaluations", "in"),
         *("--env-settings", "cost=0.1", "name=x", "sigma=[0,1]"),
     ]
-    _, (found,) = read_words(words, 0, Experiment)
-    assert found == {
+    _, (settings,) = read_words(words, 0, Experiment)
+    assert settings == {
         "total_steps": 1000, "encoder": "oracle", "actor_hidden": (3, 4), "ent_coef": 0.5,
         "target_entropy": -1.0, "buffer_size": None, "privileged": False,
         "true_previous_action": True, "evaluations": ("in",), "label": "a b",
@@ -34,7 +34,7 @@ def test_a_switch_that_can_be_left_to_the_program(words, value):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--lr 1", "flag: got '--lr'; did you mean '--learning-rate'?"),
         ("--sed 1", "flag: got '--sed'; did you mean '--seed'?"),
@@ -47,10 +47,10 @@ def test_a_switch_that_can_be_left_to_the_program(words, value):
         ("3", "flag: got '3', expected --NAME VALUE"),
     ],
 )
-def test_a_wrong_flag_is_refused_in_one_line(words, told, capsys):
+def test_a_wrong_flag_is_refused_in_one_line(words, message, capsys):
     with pytest.raises(ValueError, match=r"got .*") as refusal:
         read_words(words.split(), 0, Experiment)
-    assert str(refusal.value) == told
+    assert str(refusal.value) == message
     assert capsys.readouterr() == ("", "")
 
 
@@ -66,7 +66,7 @@ def test_a_file_says_what_flags_say(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.toml", "steps = ", "Invalid value"),
         ("a.json", "{", "Expecting"),
@@ -75,10 +75,10 @@ def test_a_file_says_what_flags_say(tmp_path):
         ("b.toml", None, "No such file"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path, name, text, told):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises((ValueError, TypeError)) as refusal:
         read_config(tmp_path / name)
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)
     assert name in str(refusal.value)

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.usefixtures("compiled_only")
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
 def test_help_lists_every_verb_with_its_summary(words, capsys):
     assert main(words) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name, verb in VERBS.items():
-        assert name in told
-        assert verb.summary in told
+        assert name in output
+        assert verb.summary in output
 
 
 def test_no_verb_prints_the_help_and_fails(capsys):
@@ -46,11 +46,11 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch, tmp_path):
 )
 def test_an_unknown_verb_gets_one_line_with_a_hint(word, hint, capsys):
     assert main([word]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    assert repr(word) in told.err
-    assert hint in told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert repr(word) in output.err
+    assert hint in output.err
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -20,12 +20,14 @@ def runs(tmp_path_factory):
 
 def test_figures_tables_and_page_are_written(runs, capsys):
     assert main(["report", str(runs)]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1] == (
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1] == (
         f"2 runs (shortened runs among them), 3 figures, 3 tables: {runs}/report/index.html"
     )
-    assert all(line.startswith("not drawn: ") for line in told[:-1])
-    assert "not drawn: 7 POPGym: interquartile mean of MMER and profile: needs suite popgym" in told
+    assert all(line.startswith("not drawn: ") for line in output[:-1])
+    assert (
+        "not drawn: 7 POPGym: interquartile mean of MMER and profile: needs suite popgym" in output
+    )
     names = {
         file.relative_to(runs / "report").as_posix() for file in (runs / "report").rglob("*.*")
     }
@@ -66,9 +68,9 @@ def report_without(library, *words):
     code = f"""
 import sys
 import importlib.machinery
-found = importlib.machinery.PathFinder.find_spec
+original = importlib.machinery.PathFinder.find_spec
 def find_spec(name, *rest):
-    return None if name.split(".")[0] == {library!r} else found(name, *rest)
+    return None if name.split(".")[0] == {library!r} else original(name, *rest)
 importlib.machinery.PathFinder.find_spec = find_spec
 from kalmanac._cli.program import main
 sys.exit(main(["report", *{[str(word) for word in words]!r}]))"""

@@ -18,10 +18,12 @@ from tests.lab.tiny import TINY
 NOW = 1_000_000.0
 
 
-def leave(path, *, status="finished", age=0.0, timing='{"step": 50, "time/fps": 20.0}\n', **told):
+def leave(
+    path, *, status="finished", age=0.0, timing='{"step": 50, "time/fps": 20.0}\n', **settings
+):
     """A run folder by hand: for what real runs leave, see the first test."""
     path.mkdir(parents=True)
-    experiment = TINY.changed({"total_steps": 100, "log_every": 1000, **told}).to_data()
+    experiment = TINY.changed({"total_steps": 100, "log_every": 1000, **settings}).to_data()
     (path / "experiment.json").write_text(json.dumps(experiment))
     values = {"eval/in/normalized": 0.25, "eval/in/mean_reward": 2.5}
     summary = {"status": status, "step": 40, "last": values, "best": None}
@@ -34,15 +36,15 @@ def leave(path, *, status="finished", age=0.0, timing='{"step": 50, "time/fps": 
 
 def listed(folder, capsys):
     status = main(["runs", str(folder)])
-    told = capsys.readouterr()
-    return status, told.out.splitlines(), told.err.splitlines()
+    output = capsys.readouterr()
+    return status, output.out.splitlines(), output.err.splitlines()
 
 
 def test_a_real_run_is_listed(tmp_path, capsys):
     train(TINY, tmp_path / "best-arm" / "one", device="cpu", events=False)
-    found, broken = find_runs(tmp_path, now=time.time())
+    runs, broken = find_runs(tmp_path, now=time.time())
     assert broken == []
-    (one,) = found
+    (one,) = runs
     assert (one.task, one.agent, one.seed) == ("best-arm", "memoryless", 0)
     assert (one.status, one.step, one.total) == ("finished", 96, 96)
     assert -1 <= one.last <= one.best <= 1
@@ -100,9 +102,9 @@ def test_running_ones_come_first_and_broken_ones_are_named(tmp_path, capsys):
 )
 def test_a_run_that_has_long_been_silent_was_killed(tmp_path, age, fps, status):
     timing = json.dumps({"step": 60, "time/fps": fps}) + '\n{"step": 6'  # and a torn row
-    found = read_status(leave(tmp_path / "a", status="running", age=age, timing=timing), now=NOW)
-    assert (found.status, found.step) == (status, 60)
-    assert found.seconds_left == (40 / fps if status == "running" else None)
+    run = read_status(leave(tmp_path / "a", status="running", age=age, timing=timing), now=NOW)
+    assert (run.status, run.step) == (status, 60)
+    assert run.seconds_left == (40 / fps if status == "running" else None)
 
 
 def test_a_lock_of_this_machine_knows_at_once(tmp_path):
@@ -144,14 +146,14 @@ def test_a_run_folder_itself_is_a_list_of_one(tmp_path, capsys):
 
 def test_a_thousand_runs_take_seconds_and_no_torch(tmp_path):
     first = leave(tmp_path / "many" / "0", timing='{"step": 1, "time/fps": 2.0}\n' * 50)
-    told = json.loads((first / "experiment.json").read_text())
+    settings = json.loads((first / "experiment.json").read_text())
     for i in range(1, 1000):
         path = shutil.copytree(first, tmp_path / "many" / str(i))
-        (path / "experiment.json").write_text(json.dumps(told | {"seed": i}))
+        (path / "experiment.json").write_text(json.dumps(settings | {"seed": i}))
     began = time.perf_counter()
-    found, _ = find_runs(tmp_path, now=NOW)
+    runs, _ = find_runs(tmp_path, now=NOW)
     assert time.perf_counter() - began < 5
-    assert [one.seed for one in found] == list(range(1000))
-    assert isinstance(found[0], RunStatus)
+    assert [one.seed for one in runs] == list(range(1000))
+    assert isinstance(runs[0], RunStatus)
     code = "import sys, kalmanac._cli.runs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

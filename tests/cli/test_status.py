@@ -37,6 +37,6 @@ def test_every_state_is_counted_and_failures_are_explained(tmp_path, capsys):
 @pytest.mark.parametrize("there", [True, False])
 def test_a_folder_without_a_sweep_is_refused_in_one_line(tmp_path, there, capsys):
     assert main(["status", str(tmp_path if there else tmp_path / "none")]) == 2
-    told = capsys.readouterr().err
-    assert "expected one of `kalmanac sweep`" in told
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "expected one of `kalmanac sweep`" in output
+    assert output.count("\n") == 1

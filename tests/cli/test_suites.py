@@ -34,11 +34,11 @@ def test_measured_times_can_be_kept(tmp_path):
 @pytest.mark.parametrize("preset", ["paper", pytest.param("quick", marks=pytest.mark.slow)])
 def test_the_verb_lists_all_suites_with_times_of_every_kind_of_run(preset, capsys):
     assert main(["suites", "--preset", preset]) == 0
-    told = capsys.readouterr().out
-    assert all(name in told for name in SUITES)
-    assert " ? " not in told
-    assert f"Measured with {read_speeds(SPEEDS).measured}" in told
-    whole = next(line.split() for line in told.splitlines() if line.startswith("all "))
+    output = capsys.readouterr().out
+    assert all(name in output for name in SUITES)
+    assert " ? " not in output
+    assert f"Measured with {read_speeds(SPEEDS).measured}" in output
+    whole = next(line.split() for line in output.splitlines() if line.startswith("all "))
     assert whole[:3] == ["all", *{"paper": ["2,093", "1,843"], "quick": ["828", "728"]}[preset]]
 
 

@@ -16,7 +16,7 @@ def test_a_dry_run_names_the_runs_and_makes_nothing(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["best-am"], "suite: got 'best-am'"),
         ([], "suite: got none, expected some of"),
@@ -29,8 +29,8 @@ def test_a_dry_run_names_the_runs_and_makes_nothing(tmp_path, capsys):
         (["dmc", "--jbs", "2"], "flag: got '--jbs'"),
     ],
 )
-def test_a_wrong_call_is_one_line(words, told, capsys):
+def test_a_wrong_call_is_one_line(words, message, capsys):
     assert main(["sweep", *words]) == 2
     complaint = capsys.readouterr().err
-    assert complaint.startswith(f"kalmanac sweep: {told}")
+    assert complaint.startswith(f"kalmanac sweep: {message}")
     assert complaint.count("\n") == 1

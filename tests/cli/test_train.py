@@ -40,8 +40,8 @@ def call(words):
     return main(words.split())
 
 
-def chosen(*words):
-    return verb.chosen(read_call("train", verb.VERB, words))
+def experiment_from(*words):
+    return verb.experiment_from(read_call("train", verb.VERB, words))
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +52,14 @@ def trained(tmp_path_factory):
 
 
 def test_the_file_of_an_older_run_asks_for_what_it_did(trained, tmp_path):
-    told = read_experiment(trained)
-    del told["average_policy"], told["actor_objective"]
+    settings = read_experiment(trained)
+    del settings["average_policy"], settings["actor_objective"]
     for name in ("run/experiment.json", "settings.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(json.dumps(told))
-    older = chosen("--config", str(tmp_path / "run" / "experiment.json"))
+        (tmp_path / name).write_text(json.dumps(settings))
+    older = experiment_from("--config", str(tmp_path / "run" / "experiment.json"))
     assert (older.average_policy, older.actor_objective) == (False, "value")
-    mine = chosen("--config", str(tmp_path / "settings.json"))
+    mine = experiment_from("--config", str(tmp_path / "settings.json"))
     assert (mine.average_policy, mine.actor_objective) == (True, "auto")
 
 
@@ -140,18 +140,20 @@ def test_ctrl_c_ends_in_a_clear_line(tmp_path, capsys, monkeypatch):
 def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     file = tmp_path / "a.toml"
     file.write_text('seed = 3\ntau = 0.5\nagent = "gru"\n[env_settings]\ncost = 0.2\n')
-    experiment = chosen(
+    experiment = experiment_from(
         "best-arm-demo", *f"--config {file} --seed 4 --env-settings horizon=7".split()
     )
     assert (experiment.seed, experiment.tau, experiment.agent) == (4, 0.5, "gru")
     assert experiment.env_settings == {"cost": 0.2, "horizon": 7}
     assert experiment.context_length == 64  # the preset's own
-    experiment = chosen("best-arm", *f"--config {file} --encoder oracle".split())
+    experiment = experiment_from("best-arm", *f"--config {file} --encoder oracle".split())
     assert experiment.agent == "oracle"
 
 
 def test_an_agent_brings_its_own_settings_of_the_preset():
-    experiment = chosen("best-arm", "--encoder", "transformer", "--encoder-settings", "heads=2")
+    experiment = experiment_from(
+        "best-arm", "--encoder", "transformer", "--encoder-settings", "heads=2"
+    )
     assert experiment.encoder_settings == {"feedforward": 128, "dropout": 0.1, "heads": 2}
 
 
@@ -166,16 +168,16 @@ def test_an_agent_brings_its_own_settings_of_the_preset():
     ],
 )
 def test_a_task_of_the_paper_brings_its_own_settings(words):
-    experiment = chosen(*words)
+    experiment = experiment_from(*words)
     assert (experiment.env, experiment.target_entropy_scale) == ("popgym/MineSweeperEasy", 0.35)
     assert experiment.total_steps == 1_000_000
 
 
 def test_a_preset_serves_other_environments_too():
-    experiment = chosen("--preset", "dmc", "--env", "Pendulum-v1", "--noise", "0.05")
+    experiment = experiment_from("--preset", "dmc", "--env", "Pendulum-v1", "--noise", "0.05")
     assert (experiment.env, experiment.noise) == ("Pendulum-v1", 0.05)
     assert experiment.encoder_settings == {"norm": True}
-    experiment = chosen("dmc/pendulum-swingup", "--encoder", "oracle")
+    experiment = experiment_from("dmc/pendulum-swingup", "--encoder", "oracle")
     assert (experiment.noise, experiment.agent) == (0.1, "oracle")
 
 
@@ -184,14 +186,19 @@ def test_corruption_comes_from_flags():
         "--noise 0.2 --action-noise 0.1 --dropout 0.3 --dropout-burst 4 --no-dropout-told "
         "--delay 2 --frame-repeat 2"
     )
-    found = chosen("dmc/cheetah-run", *words.split())
-    assert (found.noise, found.action_noise, found.dropout, found.dropout_burst) == (
+    experiment = experiment_from("dmc/cheetah-run", *words.split())
+    assert (
+        experiment.noise,
+        experiment.action_noise,
+        experiment.dropout,
+        experiment.dropout_burst,
+    ) == (
         0.2,
         0.1,
         0.3,
         4,
     )
-    assert (found.dropout_told, found.delay, found.frame_repeat) == (False, 2, 2)
+    assert (experiment.dropout_told, experiment.delay, experiment.frame_repeat) == (False, 2, 2)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # as Gymnasium reports a process
@@ -200,12 +207,12 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(tmp_path, capsys):
     words = SHORT.replace("horizon=5", "fault=dies").replace("--num-envs 4", "--num-envs 2")
     options = f"--no-progress --no-tensorboard --workers 2 --folder {folder}"
     assert call(f"train tests.envs.faulty:Faulty {words} {options}") == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith("kalmanac train: ")
+    output = capsys.readouterr().err.splitlines()[-1]
+    assert output.startswith("kalmanac train: ")
     assert re.search(
-        r": environment [01] \(seed \d+\): its process ended with exit code \[-9\]", told
+        r": environment [01] \(seed \d+\): its process ended with exit code \[-9\]", output
     )
-    assert "WorkerError" not in told
+    assert "WorkerError" not in output
     assert read_summary(folder)["status"] == "failed"
 
 
@@ -220,8 +227,8 @@ def test_a_resumed_run_waits_for_its_workers_as_long_as_asked(tmp_path, capsys):
     hang.touch()
     options = "--no-progress --no-tensorboard --device cpu --workers 2 --worker-timeout 1.5"
     assert call(f"resume {folder} {options}") == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "environment 0, 1: did not answer within 1.5 s while it was made" in told
+    output = capsys.readouterr().err.splitlines()[-1]
+    assert "environment 0, 1: did not answer within 1.5 s while it was made" in output
 
 
 def test_any_gymnasium_environment_can_be_trained_in(tmp_path):
@@ -238,7 +245,7 @@ def test_folders_of_different_experiments_differ():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("best-rm", "task: got 'best-rm'; did you mean 'best-arm'?"),
         ("CartPol-v1", "did you mean 'CartPole-v1'?"),
@@ -249,7 +256,7 @@ def test_folders_of_different_experiments_differ():
         ("best-arm --env-settings cst=1", "env_settings: got 'cst'; did you mean 'cost'?"),
         ("best-arm --tau 2", "tau: got 2.0"),
         ("best-arm --config no.toml", "config: got no.toml: No such file or directory"),
-        *((f"best-arm --device {name}", told) for name, told in BAD_DEVICES.items()),
+        *((f"best-arm --device {name}", message) for name, message in BAD_DEVICES.items()),
         (f"{__name__}:needy --no-progress", "pip install what is missing"),
         ("Pendulum-v1 --encoder oracle", "privileged_space"),
         ("cheetah-run", "did you mean 'dmc/cheetah-run'?"),
@@ -260,14 +267,16 @@ def test_folders_of_different_experiments_differ():
         ("popgym --action-noise 0.1", "action space: got Discrete(4), expected a Box of floats"),
     ],
 )
-def test_a_call_that_cannot_be_understood_gets_one_line(words, told, capsys, tmp_path, monkeypatch):
+def test_a_call_that_cannot_be_understood_gets_one_line(
+    words, message, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert call(f"train {words} --dry-run") == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("kalmanac train: ")
     assert said.err.count("\n") == 1
-    assert told in said.err
+    assert message in said.err
     assert not list(tmp_path.iterdir())
 
 
@@ -285,10 +294,10 @@ def test_help_shows_the_preset_s_own_defaults(capsys):
     with pytest.raises(SystemExit) as stop:
         call("train best-arm-demo --help")
     assert stop.value.code == 0
-    told = capsys.readouterr().out
-    assert "--total-steps INT" in told
-    assert "24000" in told
-    assert "best-arm-demo" in told
+    output = capsys.readouterr().out
+    assert "--total-steps INT" in output
+    assert "24000" in output
+    assert "best-arm-demo" in output
 
 
 def test_eval_prints_a_table(trained, capsys):
@@ -318,19 +327,19 @@ def test_eval_gives_the_same_numbers_for_the_same_seed(trained, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("{run} --env oot", "evaluation: got 'oot'; did you mean 'out'?"),
         ("{run} --episodes 0", "episodes: got 0, expected at least 1"),
         ("{run}/events", "expected one with experiment.json"),
-        *((f"{{run}} --device {name}", told) for name, told in BAD_DEVICES.items()),
+        *((f"{{run}} --device {name}", message) for name, message in BAD_DEVICES.items()),
     ],
 )
-def test_eval_refuses_in_one_line(trained, words, told, capsys):
+def test_eval_refuses_in_one_line(trained, words, message, capsys):
     assert call(f"eval {words.format(run=trained)}") == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
-    assert told in said.err
+    assert message in said.err
 
 
 def test_eval_says_what_is_not_installed(trained, tmp_path, capsys):
@@ -349,7 +358,7 @@ def test_eval_without_a_model_says_so(trained, tmp_path, capsys):
 
 def test_an_environment_that_cannot_be_built_is_one_line(capsys):
     assert call("train tests.cli.test_train:broken --dry-run") == 1
-    told = "the environment could not be built: RuntimeError: no motor and no sensor"
+    message = "the environment could not be built: RuntimeError: no motor and no sensor"
     said = capsys.readouterr().err
-    assert said.startswith(f"kalmanac train: {told} (")
+    assert said.startswith(f"kalmanac train: {message} (")
     assert said.endswith(f"test_train.py, line {broken.__code__.co_firstlineno + 1})\n")

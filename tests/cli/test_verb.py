@@ -46,7 +46,7 @@ def test_words_and_flags_stand_in_any_order(line, words, options):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("", "word: got none, expected kalmanac verb WORD"),
         ("a b", "flag: got 'b', expected --NAME VALUE"),
@@ -54,11 +54,11 @@ def test_words_and_flags_stand_in_any_order(line, words, options):
         ("a --loud b", "--loud: got b, expected true or false"),
     ],
 )
-def test_words_that_are_too_many_or_too_few_are_refused(line, told):
+def test_words_that_are_too_many_or_too_few_are_refused(line, message):
     verb = Verb(nothing, Options, "", "WORD", least=1, most=1)
     with pytest.raises(ValueError, match="got") as refusal:
         read_call("verb", verb, line.split())
-    assert str(refusal.value) == told
+    assert str(refusal.value) == message
 
 
 def raising(error, monkeypatch):

@@ -52,11 +52,11 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_a_newcomer_watches_before_any_training(tmp_path, capsys):
     assert call("--episodes 1 --mu 0.3 --sigma 0.5 --seed 2") == 0
-    told = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr().out.splitlines()
     start = "vssm+kf in best-arm, hidden mean 0.3, noise 0.5, seed 2: after "
-    assert told[0].startswith(start)
+    assert output[0].startswith(start)
     stem = "watched/best-arm/best-arm-vssm+kf-seed2"
-    assert told[1:] == [
+    assert output[1:] == [
         f"  data       {stem}.npz", f"  still      {stem}.png", f"  animation  {stem}.gif",
     ]  # fmt: skip
     episode = read_episode(tmp_path / f"{stem}.npz")
@@ -85,8 +85,8 @@ def test_the_latent_space_comes_with_the_adversarial_episode(tmp_path, capsys):
 def test_a_run_in_any_environment_is_watched(run, capsys, tmp_path):
     folder = run("gru", f"{Swing.__module__}:Swing")
     assert call(f"{folder} --episodes 2 --seed 7 --stochastic") == 0
-    told = capsys.readouterr().out
-    files = re.findall(r"watched/some-run/\S+-seed[78]\.(\w+)", told)
+    output = capsys.readouterr().out
+    files = re.findall(r"watched/some-run/\S+-seed[78]\.(\w+)", output)
     assert files == ["npz", "png", "gif"] * 2
     stem = f"watched/some-run/{Swing.__module__}-Swing-gru-seed"
     first, second = (read_episode(f"{stem}{seed}.npz") for seed in (7, 8))
@@ -100,7 +100,7 @@ def test_a_run_in_any_environment_is_watched(run, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("no-such-run", "folder: got no-such-run, expected one with experiment.json"),
         ("--episodes 0", "episodes: got 0, expected at least 1"),
@@ -109,29 +109,29 @@ def test_a_run_in_any_environment_is_watched(run, capsys, tmp_path):
         ("--sigma -1", "sigma: got (-1.0, -1.0), expected 0 ≤ low ≤ high"),
     ],
 )
-def test_a_call_that_cannot_be_understood_gets_one_line(words, told, capsys, tmp_path):
+def test_a_call_that_cannot_be_understood_gets_one_line(words, message, capsys, tmp_path):
     assert call(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("kalmanac watch: ")
     assert said.err.count("\n") == 1
-    assert told in said.err
+    assert message in said.err
     assert not (tmp_path / "watched").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--latent", "kalmanac train best-arm-demo --encoder vssm+kf --encoder-settings d_state=2"),
         ("--mu 1", "mu: got an agent for tests.report.episodes:Swing, expected one for best-arm"),
         ("--adversarial --no-animation", "adversarial: got tests.report.episodes:Swing"),
     ],
 )
-def test_what_an_agent_cannot_show_is_said_in_one_line(words, told, run, capsys):
+def test_what_an_agent_cannot_show_is_said_in_one_line(words, message, run, capsys):
     assert call(f"{run('gru', f'{Swing.__module__}:Swing')} --episodes 1 {words}") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert told in said
+    assert message in said
 
 
 def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
@@ -139,8 +139,8 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
 ):
     (tmp_path / "file").write_text("")
     assert call("--episodes 1 --out file") == 1
-    told = f"kalmanac watch: out: got {tmp_path / 'file'}: File exists\n"
-    assert capsys.readouterr().err == told
+    message = f"kalmanac watch: out: got {tmp_path / 'file'}: File exists\n"
+    assert capsys.readouterr().err == message
     for name in [name for name in sys.modules if name.startswith("kalmanac._report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -164,10 +164,10 @@ def test_what_is_said_of_a_shipped_agent_is_true(folder):
     assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
     env = evaluation_environment(experiment, "in", 200)
     scale = check_environment(experiment).normaliser
-    found = evaluate(model, env, 200, seed=SEED, return_scale=scale)
+    metrics = evaluate(model, env, 200, seed=SEED, return_scale=scale)
     env.close()
     error = said["std_reward"] / scale / 200**0.5
-    assert found["normalized"] == pytest.approx(said["normalized"], abs=4 * error)
+    assert metrics["normalized"] == pytest.approx(said["normalized"], abs=4 * error)
     page = (PRETRAINED / "README.md").read_text()
     row = next(line for line in page.splitlines() if line.startswith(f"| `{folder.name}` "))
     assert f" {said['normalized']:.2f} " in row

@@ -12,7 +12,7 @@ from kalmanac._cli.program import main
 from kalmanac._envs.registry import ENVS
 from kalmanac._suites.registry import SUITES
 from tests.envs import test_rows
-from tests.suites import test_suites
+from tests.suites import test_registry
 from tests.sweep.small import FLAGS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,7 +66,7 @@ def test_the_environment_refuses_bad_settings(tank):
 
 def test_the_suite_is_valid_and_planned(capsys, request):
     request.getfixturevalue("missing")  # only now, so that what it prints is seen
-    test_suites.test_the_runs_of_a_suite_are_valid_and_all_different("track-missing")
+    test_registry.test_the_runs_of_a_suite_are_valid_and_all_different("track-missing")
     told = capsys.readouterr().out  # the page's own call: two seeds of eight settings
     assert "track-missing (quick): 16 runs of 1,600 steps, 0 done already" in told
     assert len([line for line in told.splitlines() if line.startswith("track/")]) == 16

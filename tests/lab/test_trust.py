@@ -12,7 +12,7 @@ import pytest
 
 import kalmanac
 from kalmanac._cli.program import main
-from kalmanac._cli.train import VERB, chosen
+from kalmanac._cli.train import VERB, experiment_from
 from kalmanac._cli.verb import read_call
 from kalmanac._envs.registry import foreign_code
 from kalmanac._files.run_reader import SIGNATURE, is_signed, read_summary
@@ -248,10 +248,10 @@ def test_what_is_typed_is_wanted(tmp_path):
     config = tmp_path / "mine.json"
     config.write_text(json.dumps({"env": DRIFTING.env, "noise": 0.1}))
     with pytest.raises(UntrustedError, match="config: got"):
-        chosen(read_call("train", VERB, ["--config", str(config)]))
+        experiment_from(read_call("train", VERB, ["--config", str(config)]))
     for words in (["--trust"], ["--env", DRIFTING.env], [DRIFTING.env]):
         call = read_call("train", VERB, ["--config", str(config), *words])
-        assert chosen(call).env == DRIFTING.env
+        assert experiment_from(call).env == DRIFTING.env
 
 
 def test_hostile_names_are_shown_without_their_control_characters(stopped, tmp_path, capsys):

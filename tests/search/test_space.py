@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalmanac._search.space import Varied, describe, merged, read_space
+from kalmanac._search.study import Varied, describe, merged, read_space
 from tests.lab.tiny import TINY
 
 MEMORY = TINY.changed({"encoder": "vssm+kf"})
@@ -24,18 +24,18 @@ def test_settings_of_encoder_and_environment():
     space = read_space(words, MEMORY)
     assert [varied.whole for varied in space] == [True, False, False]
     values = {"encoder_settings.d_state": 4, "env_settings.cost": 0.25, "ent_coef": 0.5}
-    found = merged(MEMORY, space, values)
-    assert found.encoder_settings == {"d_state": 4}
-    assert found.env_settings == {"cost": 0.25, "horizon": 5}
-    assert found.ent_coef == 0.5
+    experiment = merged(MEMORY, space, values)
+    assert experiment.encoder_settings == {"d_state": 4}
+    assert experiment.env_settings == {"cost": 0.25, "horizon": 5}
+    assert experiment.ent_coef == 0.5
 
 
 @given(st.floats(1e-6, 1.0), st.integers(1, 64))
 def test_values_arrive_as_they_are(rate, batch):
     space = [Varied("learning_rate", 1e-6, 1.0), Varied("batch_size", 1, 64, whole=True)]
-    found = merged(TINY, space, {"learning_rate": rate, "batch_size": batch})
-    assert (found.learning_rate, found.batch_size) == (rate, batch)
-    assert type(found.batch_size) is int
+    experiment = merged(TINY, space, {"learning_rate": rate, "batch_size": batch})
+    assert (experiment.learning_rate, experiment.batch_size) == (rate, batch)
+    assert type(experiment.batch_size) is int
 
 
 def test_another_space_is_another_search():
@@ -45,7 +45,7 @@ def test_another_space_is_another_search():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "vary: got nothing, expected NAME=LOW:HIGH"),
         (["learning_rate"], "vary: got 'learning_rate', expected"),
@@ -61,7 +61,7 @@ def test_another_space_is_another_search():
         (["gamma=0.1:0.2", "gamma=0.3:0.4"], "expected each setting once"),
     ],
 )
-def test_what_cannot_be_varied_is_refused_in_one_line(words, told):
-    with pytest.raises((ValueError, TypeError), match=told) as error:
+def test_what_cannot_be_varied_is_refused_in_one_line(words, message):
+    with pytest.raises((ValueError, TypeError), match=message) as error:
         read_space(words, MEMORY)
     assert "\n" not in str(error.value)

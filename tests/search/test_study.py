@@ -6,8 +6,7 @@ pytest.importorskip("optuna", reason="needs optuna: pip install 'kalmanac[search
 
 from kalmanac._cli.program import main
 from kalmanac._files.run_reader import read_summary
-from kalmanac._search.space import read_space
-from kalmanac._search.study import Study
+from kalmanac._search.study import Study, read_space
 from kalmanac._sweep.executor import Done
 from kalmanac._sweep.work import How, do
 from tests.lab.tiny import TINY
@@ -31,8 +30,8 @@ def test_trials_are_runs_whose_mean_counts(tmp_path):
         study.learn(trained(work, tmp_path))
     assert study.done == 3
     value, values, folders = study.best()
-    found = [read_summary(folder)["last"]["eval/in/normalized"] for folder in folders]
-    assert value == pytest.approx(sum(found) / 2)
+    scores = [read_summary(folder)["last"]["eval/in/normalized"] for folder in folders]
+    assert value == pytest.approx(sum(scores) / 2)
     assert set(values) == {"learning_rate", "batch_size"}
     assert list(study.works(3)) == []
 
@@ -72,15 +71,15 @@ def test_the_verb_searches_and_goes_on(tmp_path, capsys):
     assert main([*words, "--trials=3"]) == 0
     assert "best of 3: " in capsys.readouterr().out
     assert main([*words, "--trials=4"]) == 0
-    told = capsys.readouterr().out
-    assert "4 trials, 3 done already" in told
-    assert told.count(" finished after ") == 1
+    output = capsys.readouterr().out
+    assert "4 trials, 3 done already" in output
+    assert output.count(" finished after ") == 1
     assert main(["status", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["search", "4", "4"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["best-arm-demo"], "vary: got nothing, expected NAME=LOW:HIGH"),
         ([], "task: got none, expected one as `kalmanac train` takes it"),
@@ -88,8 +87,8 @@ def test_the_verb_searches_and_goes_on(tmp_path, capsys):
         (["best-arm-dem", "--vary=gamma=0:1"], "task: got 'best-arm-dem'"),
     ],
 )
-def test_a_wrong_call_is_one_line(words, told, capsys):
+def test_a_wrong_call_is_one_line(words, message, capsys):
     assert main(["search", *words]) == 2
     complaint = capsys.readouterr().err
-    assert complaint.startswith(f"kalmanac search: {told}")
+    assert complaint.startswith(f"kalmanac search: {message}")
     assert complaint.count("\n") == 1

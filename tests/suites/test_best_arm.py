@@ -1,5 +1,7 @@
 from kalmanac._lab.factory import make_model, training_environment
-from kalmanac._suites.best_arm import AGENTS, COSTS, paper, runs, shortened
+from kalmanac._lab.post_training import ExampleEpisodes, GridOfBandits
+from kalmanac._suites.best_arm import AGENTS, COSTS, paper, rollout_runs, runs, shortened
+from kalmanac._suites.registry import SUITES
 
 
 def test_the_paper_s_settings_are_those_of_table_1():
@@ -22,8 +24,8 @@ def test_the_transformer_has_its_own_width_and_the_context_as_window():
 
 
 def test_runs_cover_costs_agents_and_five_seeds():
-    found = {(run.env_settings["cost"], run.agent, run.seed) for run in runs()}
-    assert found == {(c, a, s) for c in COSTS for a in AGENTS for s in range(5)}
+    cells = {(run.env_settings["cost"], run.agent, run.seed) for run in runs()}
+    assert cells == {(c, a, s) for c in COSTS for a in AGENTS for s in range(5)}
 
 
 def test_the_short_form_says_so():
@@ -33,3 +35,25 @@ def test_the_short_form_says_so():
     assert (experiment.tau, experiment.batch_size, experiment.context_length) == (0.03, 64, 64)
     assert experiment.seed == 3
     assert not paper().label
+
+
+def test_the_heat_maps_add_no_training():
+    theirs = {run.hash for run in SUITES["best-arm"].runs()}
+    mine = list(SUITES["best-arm-heatmap"].runs())
+    assert {run.hash for run in mine} <= theirs
+    assert {run.env_settings["cost"] for run in mine} == {0.0}
+    assert len({run.agent for run in mine}) == 8
+    assert SUITES["best-arm-heatmap"].afterwards(mine[0]) == (GridOfBandits(25, 100),)
+
+
+def test_examples_are_played_where_asking_is_free():
+    suite = SUITES["best-arm"]
+    costs = {run.env_settings["cost"] for run in suite.runs() if suite.afterwards(run)}
+    assert costs == {0.0}
+    assert suite.afterwards(next(suite.runs())) == (ExampleEpisodes(((0.5, 0.5), (0.5, 1.0))),)
+
+
+def test_two_agents_with_two_channels():
+    experiments = list(rollout_runs())
+    assert {run.agent for run in experiments} == {"vssm", "vssm+kf"}
+    assert {run.encoder_settings["d_state"] for run in experiments} == {2}

@@ -1,8 +1,21 @@
 import pytest
 
 from kalmanac._sac.config import AgentSettings
-from kalmanac._suites.dmc import AGENTS, TASKS, paper
+from kalmanac._suites.dmc import (
+    AGENTS,
+    TASKS,
+    action_noise_runs,
+    design_ablation_runs,
+    noise_ablation_runs,
+    paper,
+    runs,
+)
 from kalmanac._suites.registry import SUITES
+
+SIX = {
+    "finger-spin", "cheetah-run", "pendulum-swingup", "walker-run", "reacher-easy",
+    "point_mass-easy",
+}  # fmt: skip
 
 
 def test_the_paper_s_settings_are_those_of_table_1():
@@ -35,5 +48,47 @@ def test_the_noise_is_a_third_of_it_where_the_paper_says_so():
 
 
 def test_runs_cover_tasks_agents_and_five_seeds():
-    found = {(run.env, run.agent, run.seed) for run in SUITES["dmc"].runs()}
-    assert found == {(f"dmc/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
+    cells = {(run.env, run.agent, run.seed) for run in SUITES["dmc"].runs()}
+    assert cells == {(f"dmc/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
+
+
+def test_the_noise_ablation_has_four_strengths_and_more_seeds_for_the_pendulum():
+    experiments = list(noise_ablation_runs())
+    assert {run.env for run in experiments} == {f"dmc/{task}" for task in SIX}
+    of = {
+        env: {
+            (run.noise, run.seed) for run in experiments if run.env == env and run.agent == "vssm"
+        }
+        for env in ("dmc/pendulum-swingup", "dmc/walker-run")
+    }
+    assert of["dmc/pendulum-swingup"] == {(x, s) for x in (0, 0.05, 0.1, 0.2) for s in range(10)}
+    assert of["dmc/walker-run"] == {(x, s) for x in (0, 0.15, 0.3, 0.6) for s in range(5)}
+
+
+def test_oracle_and_the_plain_strength_are_runs_of_the_benchmark():
+    benchmark = {run.hash for run in runs()}
+    ablation = list(noise_ablation_runs())
+    assert sum(run.hash in benchmark for run in ablation) == 6 * 5 * 4  # tasks, seeds, agents
+    others = [run for run in ablation if run.hash not in benchmark and run.agent == "oracle"]
+    assert {run.seed for run in others} == {5, 6, 7, 8, 9}
+
+
+def test_the_design_ablation_has_four_arms_and_the_scale_to_divide_by():
+    experiments = list(design_ablation_runs())
+    arms = {tuple(run.encoder_settings) for run in experiments if run.agent == "vssm+kf"}
+    assert arms == {
+        ("norm",), ("norm", "input_process_noise"), ("norm", "variance_feature"),
+        ("norm", "input_process_noise", "variance_feature"),
+    }  # fmt: skip
+    assert {run.label for run in experiments} == {""}  # figures keep labels apart
+    benchmark = {run.hash for run in runs()}
+    shared = [run for run in experiments if run.hash in benchmark]
+    arms_of = {(run.agent, len(run.encoder_settings)) for run in shared}
+    assert arms_of == {("vssm+kf", 1), ("oracle", 0)}
+
+
+def test_the_comparison_has_noise_on_actions_too():
+    experiments = list(action_noise_runs())
+    assert {(run.noise, run.action_noise) for run in experiments} == {(0.3, 0.3)}
+    assert len({run.env for run in experiments}) == 4
+    assert "dmc/quadruped-walk" in {run.env for run in experiments}

@@ -2,7 +2,7 @@ import math
 
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._sac.config import AgentSettings
-from kalmanac._suites.popgym import AGENTS, TASKS, paper
+from kalmanac._suites.popgym import AGENTS, TASKS, paper, size_ablation_runs
 from kalmanac._suites.registry import SUITES
 
 
@@ -38,6 +38,16 @@ def test_the_transformer_alone_has_settings_of_its_own():
 
 
 def test_runs_cover_tasks_agents_and_five_seeds():
-    found = {(run.env, run.agent, run.seed) for run in SUITES["popgym"].runs()}
-    assert found == {(f"popgym/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
+    cells = {(run.env, run.agent, run.seed) for run in SUITES["popgym"].runs()}
+    assert cells == {(f"popgym/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
     assert len(TASKS) == 12
+
+
+def test_the_ablation_covers_sizes_and_layers_with_a_norm():
+    experiments = list(size_ablation_runs())
+    assert len(experiments) == 4 * 4 * 3 * 5
+    assert all(run.encoder_settings["norm"] for run in experiments)
+    pairs = {
+        (run.encoder_settings["d_state"], run.encoder_settings["layers"]) for run in experiments
+    }
+    assert pairs == {(n, layers) for n in (32, 64, 128, 256) for layers in (1, 2, 3)}

@@ -25,12 +25,12 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80_000_000}
-    made = Cluster(initialize_head=True, head_node_args=small)
-    second = made.add_node(num_cpus=1, object_store_memory=80_000_000)
-    ray.init(address=made.address, log_to_driver=False)
-    yield made, second
+    ray_cluster = Cluster(initialize_head=True, head_node_args=small)
+    second = ray_cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
+    ray.init(address=ray_cluster.address, log_to_driver=False)
+    yield ray_cluster, second
     ray.shutdown()
-    made.shutdown()
+    ray_cluster.shutdown()
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def cluster():
 def test_a_lost_node_costs_no_run_and_the_results_are_those_of_one_machine(
     cluster, tmp_path, capsys
 ):
-    made, second = cluster
+    ray_cluster, second = cluster
     plan = planned(tmp_path / "ray", *RUNS, FAILING)
     ended_before = {}
 
@@ -50,7 +50,7 @@ def test_a_lost_node_costs_no_run_and_the_results_are_those_of_one_machine(
             with suppress(FileNotFoundError):
                 if read_summary(one.folder).get("status") == "finished":
                     ended_before[one.folder] = (one.folder / "summary.json").stat().st_mtime_ns
-        made.remove_node(second, allow_graceful=False)
+        ray_cluster.remove_node(second, allow_graceful=False)
 
     thread = threading.Thread(target=lose_a_node, daemon=True)
     thread.start()
@@ -58,9 +58,9 @@ def test_a_lost_node_costs_no_run_and_the_results_are_those_of_one_machine(
     status = sweep_small(plan, tmp_path / "ray", on="ray", jobs=None, checkpoint_every=250)
     thread.join()
     assert status == 1  # the failing environment's
-    told = capsys.readouterr().out
-    assert "4 of 5 runs are done" in told
-    assert [told.count(f"{one.folder.name} ") for one in plan] == [1] * 5  # each ends once
+    output = capsys.readouterr().out
+    assert "4 of 5 runs are done" in output
+    assert [output.count(f"{one.folder.name} ") for one in plan] == [1] * 5  # each ends once
     (failure,) = Record(tmp_path / "ray").failures().values()
     assert "the motor burnt out" in failure.error
     for folder, stamp in ended_before.items():

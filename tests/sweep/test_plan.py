@@ -5,7 +5,7 @@ import pytest
 from kalmanac._files.run_folder import RunFolder
 from kalmanac._lab.post_training import ExampleEpisodes, GridOfBandits
 from kalmanac._suites.registry import SUITES
-from kalmanac._sweep.plan import Selection, batches, lying, make_plan, setting_of
+from kalmanac._sweep.plan import Selection, batches, existing_runs, make_plan, setting_of
 
 
 def test_all_of_the_paper_is_every_run_of_every_suite_once(tmp_path):
@@ -25,11 +25,11 @@ def test_a_run_of_two_suites_leaves_what_both_want(tmp_path):
 
 
 def test_agents_tasks_seeds_and_settings_are_chosen(tmp_path):
-    chosen = Selection(
+    selection = Selection(
         ["dmc"], "quick", agents=["gru", "oracle"], tasks=["walker-run"], seeds=1,
         changes={"gamma": 0.5},
     )  # fmt: skip
-    runs = [one.experiment for one in make_plan(chosen, tmp_path)]
+    runs = [one.experiment for one in make_plan(selection, tmp_path)]
     assert {(run.env, run.agent, run.seed) for run in runs} == {
         ("dmc/walker-run", "gru", 0), ("dmc/walker-run", "oracle", 0),
     }  # fmt: skip
@@ -48,7 +48,7 @@ def test_a_run_that_is_there_already_keeps_its_folder(tmp_path):
         folder.summarize(status="finished")
     (other := tmp_path / "broken").mkdir()
     (other / "experiment.json").write_text("{")
-    assert lying(tmp_path) == {run.hash: tmp_path / "mine" / "whatever"}
+    assert existing_runs(tmp_path) == {run.hash: tmp_path / "mine" / "whatever"}
     plan = make_plan(Selection(["popgym"]), tmp_path)
     (mine,) = [one for one in plan if one.experiment == run]
     assert mine.folder == tmp_path / "mine" / "whatever"
@@ -65,7 +65,7 @@ def test_seeds_of_a_setting_are_one_work_on_a_gpu(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "message"),
     [
         ({"suites": ["best-am"]}, "suite: got 'best-am'"),
         ({"suites": []}, "suite: got none, expected some of best-arm"),
@@ -75,7 +75,7 @@ def test_seeds_of_a_setting_are_one_work_on_a_gpu(tmp_path):
         ({"suites": ["dmc"], "tasks": ["walker-rn"]}, "agents, tasks: got walker-rn, expected"),
     ],
 )
-def test_a_wrong_choice_is_refused_in_one_line(tmp_path, choice, told):
-    with pytest.raises(ValueError, match=told) as error:
+def test_a_wrong_choice_is_refused_in_one_line(tmp_path, choice, message):
+    with pytest.raises(ValueError, match=message) as error:
         make_plan(Selection(**choice), tmp_path)
     assert "\n" not in str(error.value)

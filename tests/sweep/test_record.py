@@ -17,10 +17,10 @@ def test_plans_add_up_and_failures_are_kept_until_forgotten(tmp_path):
     first, second = planned(tmp_path, TINY, dataclasses.replace(TINY, seed=1))
     record.plan([first])
     record.plan([second, first._replace(suites=("other",))])
-    found = record.planned()
-    assert list(found) == [first.experiment.hash, second.experiment.hash]
-    assert found[first.experiment.hash].suites == ("small", "other")
-    assert found[second.experiment.hash].folder == second.folder
+    entries = record.planned()
+    assert list(entries) == [first.experiment.hash, second.experiment.hash]
+    assert entries[first.experiment.hash].suites == ("small", "other")
+    assert entries[second.experiment.hash].folder == second.folder
     record.fail(first.experiment.hash, Failure("it broke", "Traceback"))
     assert record.failures() == {first.experiment.hash: Failure("it broke", "Traceback")}
     record.forget(first.experiment.hash)
@@ -52,7 +52,7 @@ def test_odd_entries_and_failures_do_not_hide_the_others(tmp_path):
     for name, text in (("a", "[]"), ("b", "{"), ("c", '{"error": "x"}')):
         (tmp_path / RECORD / FAILED / f"{name}.json").write_text(text)
     record.fail("d", Failure("it broke", ""))
-    found = record.failures()
-    assert [found[name].error.partition(":")[0] for name in "abcd"] == [
+    failures = record.failures()
+    assert [failures[name].error.partition(":")[0] for name in "abcd"] == [
         *["for a reason that cannot be read"] * 3, "it broke",
     ]  # fmt: skip

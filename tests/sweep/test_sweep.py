@@ -27,8 +27,8 @@ LONG = dataclasses.replace(TINY, total_steps=2_000, eval_every=1_000, log_every=
 def of(root):
     """Status of every planned run, and its error."""
     record = Record(root)
-    found = states(record.planned(), record.failures(), now=time.time())
-    return [(state.status, state.error) for state in found]
+    runs = states(record.planned(), record.failures(), now=time.time())
+    return [(state.status, state.error) for state in runs]
 
 
 def stamps(plan):
@@ -58,11 +58,11 @@ def test_failures_are_recorded_the_others_finish_and_nothing_is_repeated(tmp_pat
     sound = [dataclasses.replace(TINY, seed=seed) for seed in range(3)]
     plan = planned(tmp_path, sound[0], FAILING, *sound[1:])
     assert sweep_small(plan, tmp_path) == 1
-    told = capsys.readouterr().out
-    assert "3 of 4 runs are done; 1 failed" in told
-    found = of(tmp_path)
-    assert [status for status, _ in found] == ["finished", "failed", "finished", "finished"]
-    assert "the motor burnt out" in found[1][1]
+    output = capsys.readouterr().out
+    assert "3 of 4 runs are done; 1 failed" in output
+    statuses = of(tmp_path)
+    assert [status for status, _ in statuses] == ["finished", "failed", "finished", "finished"]
+    assert "the motor burnt out" in statuses[1][1]
     (failure,) = Record(tmp_path).failures().values()
     assert "ZeroDivisionError" in failure.details
     before = stamps([plan[0], *plan[2:]])
@@ -133,15 +133,15 @@ def test_ctrl_c_leaves_checkpoints_and_the_same_call_does_the_rest(tmp_path):
     until(lambda: len(list(tmp_path.glob("best-arm/*/timing.jsonl"))) == 2)
     until(lambda: all(file.stat().st_size for file in tmp_path.glob("best-arm/*/timing.jsonl")))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes hear it
-    told, complaint = process.communicate(timeout=60)
+    output, complaint = process.communicate(timeout=60)
     assert process.returncode == 130, complaint
     assert complaint.count("stops after this step with a checkpoint") == 1
-    assert "0 of 4 runs are done; the same call goes on" in told
+    assert "0 of 4 runs are done; the same call goes on" in output
     statuses = [status for status, _ in of(tmp_path)]
     assert sorted(statuses) == ["interrupted", "interrupted", "waiting", "waiting"]
     assert not list((tmp_path / ".sweep").glob("stop-*"))
     process = call()
-    told, complaint = process.communicate(timeout=120)
+    output, complaint = process.communicate(timeout=120)
     assert process.returncode == 0, complaint
     assert [status for status, _ in of(tmp_path)] == ["finished"] * 4
     resumed = [read_summary(path.parent).get("resumed", [])

@@ -38,9 +38,9 @@ def test_a_sweep_and_a_report_draw_all_twelve_items(tmp_path, capsys):
     assert main(["sweep", *words]) == 0
     assert "32 of 32 runs are done" in capsys.readouterr().out
     assert main(["report", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "not drawn" not in told
-    assert "32 runs (quick runs among them)" in told
+    output = capsys.readouterr().out
+    assert "not drawn" not in output
+    assert "32 runs (quick runs among them)" in output
     page = (tmp_path / "report" / "index.html").read_text()
     figures = {file.stem for file in (tmp_path / "report" / "figures").glob("*.png")}
     expected = sorted(name for names in FIGURES.values() for name in names)

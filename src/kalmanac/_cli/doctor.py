@@ -107,8 +107,10 @@ def _by_backend(places: Sequence[Availability]) -> list[tuple[str, str, str]]:
         for p in mine:
             if p.why_not is not None:
                 reasons.setdefault(p.why_not, []).append(p.dtype)
-        told = [f"not {', '.join(kinds)}: {why}" if good else why for why, kinds in reasons.items()]
-        rows.append((backend, device, "; ".join([good or "nothing", *told])))
+        unusable = [
+            f"not {', '.join(kinds)}: {why}" if good else why for why, kinds in reasons.items()
+        ]
+        rows.append((backend, device, "; ".join([good or "nothing", *unusable])))
     return rows
 
 
@@ -142,9 +144,9 @@ def _print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]])
             table.show_edge, table.pad_edge, table.collapse_padding = False, False, True
             for name in head:
                 table.add_column(name, overflow="fold")
-            colour = {"ok": "[green]ok[/]", "FAIL": "[bold red]FAIL[/]"}
+            colors = {"ok": "[green]ok[/]", "FAIL": "[bold red]FAIL[/]"}
             for row in rows:
-                table.add_row(*(colour.get(cell, escape(cell)) for cell in row))
+                table.add_row(*(colors.get(cell, escape(cell)) for cell in row))
             Console().print(table, "")
             return
     wide = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

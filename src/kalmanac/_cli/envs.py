@@ -41,13 +41,13 @@ def list_environments(call: Call) -> int:
 
 
 def row(spec: EnvironmentSpec) -> Row:
-    """The environment is made once, to look at its spaces; question marks where it cannot be."""
+    """Build the environment once to read its spaces; question marks where that fails."""
     horizon = "" if spec.horizon is None else f"{spec.horizon:,}"
     if spec.extra is not None and missing(spec.extra) is not None:
         return Row(spec.name, "?", "?", "?", horizon, spec.noise)
     env = make_vector(spec.name, 1)
     truth = privileged_space(env)
-    found = Row(
+    entry = Row(
         spec.name,
         words(env.single_observation_space),
         words(env.single_action_space),
@@ -56,11 +56,11 @@ def row(spec: EnvironmentSpec) -> Row:
         spec.noise,
     )
     env.close()
-    return found
+    return entry
 
 
 def words(space: Space) -> str:
-    """A space in two or three words."""
+    """Describe a space in two or three words."""
     if isinstance(space, spaces.Discrete):
         return f"{space.n} choices"
     if isinstance(space, spaces.Box):
@@ -73,7 +73,7 @@ def words(space: Space) -> str:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """A table as wide as the terminal allows."""
+    """Print a table as wide as the terminal allows."""
     from rich.console import Console
     from rich.table import Table
 

@@ -69,11 +69,11 @@ def play(call: Call) -> int:
 
 def table(rows: dict[str, dict[str, float]]) -> str:
     """One line for each environment, one column for each number."""
-    keys = list(dict.fromkeys(key for found in rows.values() for key in found))
+    keys = list(dict.fromkeys(key for metrics in rows.values() for key in metrics))
     head = ["", *(key.replace("_", " ") for key in keys)]
     body = [
-        [name, *(f"{found[key]:.3f}" if key in found else "" for key in keys)]
-        for name, found in rows.items()
+        [name, *(f"{metrics[key]:.3f}" if key in metrics else "" for key in keys)]
+        for name, metrics in rows.items()
     ]
     wide = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     lines = ("  ".join(c.rjust(n) for c, n in zip(row, wide, strict=True)) for row in [head, *body])
@@ -84,7 +84,7 @@ def _row(
     model: RecurrentSAC, experiment: Experiment, name: str, episodes: int | None, seed: int
 ) -> dict[str, float]:
     env = evaluation_environment(experiment, name, episodes)
-    found = evaluate(
+    metrics = evaluate(
         model,
         env,
         episodes or experiment.eval_episodes,
@@ -94,7 +94,7 @@ def _row(
         each_step=partial(Progress(0, sys.stderr).evaluating, name),
     )
     closed(env)
-    return found
+    return metrics
 
 
 VERB = Verb(

@@ -32,18 +32,18 @@ def read_words(
     hints = [get_type_hints(kind) for kind in kinds]
     known: dict[str, Any] = {name: hint for each in hints for name, hint in each.items()}
     free, groups = _groups(words, most, known)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for flag, values in groups:
         name = _field(flag, known)
         switch = known.get(name.removeprefix("no_"))
         if (switch is bool or bool in get_args(switch)) and not values:
-            found[name.removeprefix("no_")] = not name.startswith("no_")
+            settings[name.removeprefix("no_")] = not name.startswith("no_")
             continue
         if name not in known:
             names = [f"--{option.replace('_', '-')}" for option in known]
             expect_known("flag", flag, [*names, "--help"])
-        found[name] = _value(flag, values, known[name])
-    return free, [{name: x for name, x in found.items() if name in each} for each in hints]
+        settings[name] = _value(flag, values, known[name])
+    return free, [{name: x for name, x in settings.items() if name in each} for each in hints]
 
 
 def read_config(path: Path) -> dict[str, Any]:

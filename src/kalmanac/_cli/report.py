@@ -25,27 +25,27 @@ def report(call: Call) -> int:
     from kalmanac._report import build
 
     try:
-        made = build.make_report(folder, out, say=_say)
+        contents = build.make_report(folder, out, say=_say)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise RefusedError(f"--out {out}: {error.strerror}", 2) from None
-    for text in made.notices:
+    for text in contents.notices:
         print(f"note: {text}")
-    for one in made.missing:
+    for one in contents.missing:
         print(f"not drawn: {one.number} {one.title}: needs {one.needs}")
-    if not made.runs:
+    if not contents.runs:
         raise RefusedError(f"found no run with an evaluation in {folder}", 1)
-    marks = f" ({', '.join(made.labels)} runs among them)" if made.labels else ""
+    marks = f" ({', '.join(contents.labels)} runs among them)" if contents.labels else ""
     print(
-        f"{made.runs:,} runs{marks}, {len(made.figures)} figures, {len(made.tables)} tables: "
-        f"{out / build.PAGE}"
+        f"{contents.runs:,} runs{marks}, {len(contents.figures)} figures, "
+        f"{len(contents.tables)} tables: {out / build.PAGE}"
     )
     return 0
 
 
 def _say(text: str) -> None:
-    """To whoever waits at a terminal."""
+    """Tell whoever waits at a terminal."""
     if sys.stderr.isatty():
         print(f"{text} …", file=sys.stderr, flush=True)
 

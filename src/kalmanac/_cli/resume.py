@@ -58,36 +58,36 @@ def go_on(call: Call) -> int:
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ValueError("run: got the same folder twice, expected different ones")
     expect_at_least(1, options, "checkpoint_every")
-    looked = [_look(folder, options) for folder in folders]
+    resumptions = [_resumption(folder, options) for folder in folders]
     with StopSignals() as stop:
-        outcomes = _go_on(folders, options, looked, stop)
+        outcomes = _go_on(folders, options, resumptions, stop)
     with our_fault():
-        return print_outcomes("resume", outcomes, [one.experiment for one in looked], stop)
+        return print_outcomes("resume", outcomes, [one.experiment for one in resumptions], stop)
 
 
-class Looked(NamedTuple):
+class Resumption(NamedTuple):
     """A run's experiment as its folder has it, and as it goes on: its end may be another."""
 
     on_disk: Experiment
     experiment: Experiment
 
 
-def _look(folder: Path, options: Options) -> Looked:
-    """What the run is, and what it goes on as, if it can be gone on with here."""
+def _resumption(folder: Path, options: Options) -> Resumption:
+    """Read what the run is and what it goes on as; refuse one that cannot go on here."""
     experiment = read_trusted(folder, options.trust, ask_on_terminal)
     check_environment(experiment)
     refuse_in_use(folder)
     on = way_on(folder, experiment, options.step, options.steps)
     print(f"{folder}: from step {on.step:,} of {on.experiment.total_steps:,}", flush=True)
-    return Looked(experiment, on.experiment)
+    return Resumption(experiment, on.experiment)
 
 
 def _go_on(
-    folders: Sequence[Path], options: Options, looked: Sequence[Looked], stop: StopSignals
+    folders: Sequence[Path], options: Options, resumptions: Sequence[Resumption], stop: StopSignals
 ) -> Sequence[Outcome | Exception]:
     how: dict[str, Any] = {
         "device": options.device,
-        "progress": Progress(looked[0].experiment.total_steps) if options.progress else None,
+        "progress": Progress(resumptions[0].experiment.total_steps) if options.progress else None,
         "events": options.tensorboard,
         "total_steps": options.steps,
         "checkpoint_every": options.checkpoint_every,
@@ -95,7 +95,7 @@ def _go_on(
         "stop": stop,
         "workers": options.workers,
         "worker_timeout": options.worker_timeout,
-        "trust": [one.on_disk for one in looked],  # these, as they were looked at
+        "trust": [one.on_disk for one in resumptions],  # these, as they were read
     }
     if len(folders) > 1:
         return resume_together(folders, **how)

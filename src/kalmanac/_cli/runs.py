@@ -9,7 +9,7 @@ from kalmanac._cli.verb import Call, NoOptions, Verb
 from kalmanac._files.run_status import ORDER, RunStatus, find_runs
 from kalmanac._messages import LONGEST_PATH, duration, one_line
 
-COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": "red"}
+COLORS = {"running": "cyan", "finished": "green", "failed": "red", "diverged": "red"}
 UNFOLDED = 300  # columns where no terminal says how many there are
 
 
@@ -18,8 +18,8 @@ def list_runs(call: Call) -> int:
     folder = Path(*call.words or ["runs"])
     if not folder.is_dir():
         raise ValueError(f"folder: got {folder}, expected a folder")
-    found, broken = find_runs(folder, now=time.time())
-    show(folder, found)
+    runs, broken = find_runs(folder, now=time.time())
+    show(folder, runs)
     for path, reason in broken:
         print(f"kalmanac runs: cannot read {one_line(path, LONGEST_PATH)}: {reason}",
               file=sys.stderr)  # fmt: skip
@@ -27,7 +27,7 @@ def list_runs(call: Call) -> int:
 
 
 def show(folder: Path, runs: Sequence[RunStatus]) -> None:
-    """The table, without columns that are empty everywhere, and one line that counts."""
+    """Print the table, without columns that are empty everywhere, and one line that counts."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -36,7 +36,7 @@ def show(folder: Path, runs: Sequence[RunStatus]) -> None:
         print(f"no runs in {folder}; `kalmanac train` makes one")
         return
     columns = {
-        "status": [Text(run.status, style=COLOURS.get(run.status, "yellow")) for run in runs],
+        "status": [Text(run.status, style=COLORS.get(run.status, "yellow")) for run in runs],
         "steps": [f"{run.step:,}" for run in runs],
         "done": [f"{run.step / max(run.total, 1):.0%}" for run in runs],
         "last": [number(run.last) for run in runs],
@@ -56,8 +56,8 @@ def show(folder: Path, runs: Sequence[RunStatus]) -> None:
     wide = None if sys.stdout.isatty() else UNFOLDED
     Console(highlight=False, width=wide).print(table)
     counts = {name: sum(run.status == name for run in runs) for name in ORDER}
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {told}")
+    totals = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {totals}")
 
 
 def number(value: float | None) -> str:

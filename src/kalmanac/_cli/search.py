@@ -12,8 +12,7 @@ from typing import Literal
 from kalmanac._cli.verb import Call, Verb, expect_at_least
 from kalmanac._lab.active_run import CHECKPOINT_EVERY, StopSignals
 from kalmanac._ops.device import check_device
-from kalmanac._search.space import read_space
-from kalmanac._search.study import Study
+from kalmanac._search.study import Study, read_space
 from kalmanac._suites.registry import starting_point
 from kalmanac._sweep.board import Board
 from kalmanac._sweep.driving import drive, make_executor
@@ -103,15 +102,15 @@ def _run(study: Study, root: Path, options: Options) -> int | None:
 
 
 def _end(study: Study, trials: int, signal: int | None) -> int:
-    found = study.best()
-    if found is not None:
-        value, values, folders = found
-        told = " ".join(f"{name}={number:.4g}" for name, number in values.items())
-        print(f"best of {study.done}: {value:.4g} with {told}: {', '.join(map(str, folders))}")
+    best = study.best()
+    if best is not None:
+        value, values, folders = best
+        settings = " ".join(f"{name}={number:.4g}" for name, number in values.items())
+        print(f"best of {study.done}: {value:.4g} with {settings}: {', '.join(map(str, folders))}")
     if study.done < trials:
         print(f"{study.done} of {trials} trials are done; the same call goes on")
         return 1 if signal is None else 128 + signal
-    return 0 if found is not None else 1
+    return 0 if best is not None else 1
 
 
 VERB = Verb(

@@ -16,7 +16,7 @@ from kalmanac._sweep.record import Entry, Failure, Record
 ORDER = (
     "finished", "to evaluate", "running", "interrupted", "killed", "failed", "diverged", "waiting",
 )  # fmt: skip
-COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "diverged": "red"}
+COLORS = {"finished": "green", "running": "cyan", "failed": "red", "diverged": "red"}
 
 
 class State(NamedTuple):
@@ -46,8 +46,8 @@ def status(call: Call) -> int:
 def states(
     planned: Mapping[str, Entry], failures: Mapping[str, Failure], *, now: float
 ) -> list[State]:
-    """Every planned run as it stands."""
-    return [_state(entry, failures.get(its), now=now) for its, entry in planned.items()]
+    """Return every planned run as it stands."""
+    return [_state(entry, failures.get(run_hash), now=now) for run_hash, entry in planned.items()]
 
 
 def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
@@ -68,32 +68,32 @@ def _state(entry: Entry, failure: Failure | None, *, now: float) -> State:
     return State(entry, status, run)
 
 
-def show(root: Path, found: Sequence[State]) -> None:
-    """A table of suites, the runs under way, and failures."""
+def show(root: Path, runs: Sequence[State]) -> None:
+    """Print a table of suites, the runs under way, and failures."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     counts: dict[str, Counter[str]] = {}
-    for state in found:
+    for state in runs:
         for suite in state.entry.suites:
             counts.setdefault(suite, Counter())[state.status] += 1
-    total = Counter(state.status for state in found)
+    total = Counter(state.status for state in runs)
     columns = [status for status in ORDER if total[status]]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("suite")
     for name in ("runs", *columns):
-        table.add_column(name, justify="right", style=COLOURS.get(name, ""))
-    for suite, mine in counts.items():
-        cells = (str(mine[status]) if mine[status] else "" for status in columns)
-        table.add_row(Text(one_line(suite, 40)), str(mine.total()), *cells)
+        table.add_column(name, justify="right", style=COLORS.get(name, ""))
+    for suite, statuses in counts.items():
+        cells = (str(statuses[status]) if statuses[status] else "" for status in columns)
+        table.add_row(Text(one_line(suite, 40)), str(statuses.total()), *cells)
     if len(counts) > 1:
         cells = (str(total[status]) for status in columns)
-        table.add_row(Text("all, each run once", style="bold"), str(len(found)), *cells)
+        table.add_row(Text("all, each run once", style="bold"), str(len(runs)), *cells)
     console = Console(highlight=False)
     console.print(table)
     place = root.resolve()
-    for state in found:
+    for state in runs:
         name = one_line(state.entry.folder.relative_to(place).as_posix(), LONGEST_PATH)
         if state.status == "running" and state.run is not None:
             left = state.run.seconds_left

@@ -9,7 +9,7 @@ from kalmanac._cli.verb import Call, Verb
 from kalmanac._lab.experiment import Experiment
 from kalmanac._messages import duration
 from kalmanac._suites.registry import SUITES
-from kalmanac._sweep.plan import Selection, chosen
+from kalmanac._sweep.plan import Selection, select_runs
 from kalmanac._sweep.speeds import SPEEDS, Speeds, measure, read_speeds, write_speeds
 
 PRESETS: tuple[Literal["paper", "quick"], ...] = ("paper", "quick")
@@ -52,21 +52,22 @@ def list_suites(call: Call) -> int:
 
 
 def suites(preset: Literal["paper", "quick"]) -> dict[str, list[Experiment]]:
-    """The runs of every suite."""
-    return {name: [run for run, _ in chosen(Selection([name], preset), name)] for name in SUITES}
+    """Return the runs of every suite."""
+    selections = {name: Selection([name], preset) for name in SUITES}
+    return {name: [run for run, _ in select_runs(of, name)] for name, of in selections.items()}
 
 
 def rows(experiments: Mapping[str, Sequence[Experiment]], speeds: Speeds) -> Iterator[Row]:
-    """In the table's order; runs that several suites share count where they come first."""
-    seen: set[str] = set()
+    """Yield rows in order; a run that several suites share counts where it comes first."""
+    counted: set[str] = set()
     for name, runs in experiments.items():
-        new = [run for run in runs if run.hash not in seen]
-        seen |= {run.hash for run in runs}
+        new = [run for run in runs if run.hash not in counted]
+        counted |= {run.hash for run in runs}
         yield Row(name, len(runs), len(new), speeds.hours(new), SUITES[name].summary)
 
 
-def show(found: Sequence[Row], speeds: Speeds) -> None:
-    """The table, and what its times are."""
+def show(entries: Sequence[Row], speeds: Speeds) -> None:
+    """Print the table, and what its times are."""
     from rich.console import Console
     from rich.table import Table
 
@@ -75,12 +76,12 @@ def show(found: Sequence[Row], speeds: Speeds) -> None:
     for name in ("runs", "new", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what")
-    for row in found:
+    for row in entries:
         table.add_row(row.name, f"{row.runs:,}", f"{row.new:,}", _hours(row.hours), row.summary)
-    known = [row.hours for row in found]
+    known = [row.hours for row in entries]
     hours = None if any(x is None for x in known) else sum(x for x in known if x is not None)
-    new = sum(row.new for row in found)
-    table.add_row("all", f"{sum(row.runs for row in found):,}", f"{new:,}", _hours(hours), "")
+    new = sum(row.new for row in entries)
+    table.add_row("all", f"{sum(row.runs for row in entries):,}", f"{new:,}", _hours(hours), "")
     Console(highlight=False).print(table)
     print(
         "new: runs that no suite above has. time: of these, one after the other; evaluations"

@@ -84,10 +84,10 @@ def describe(selection: Selection, plan: Sequence[Planned], due: Sequence[Planne
     """One line: how many runs, of which steps, and how many are left."""
     steps = sorted({planned.experiment.total_steps for planned in plan})
     labels = sorted({planned.experiment.label for planned in plan} - {""})
-    told = f" ({', '.join(labels)})" if labels else ""
+    marks = f" ({', '.join(labels)})" if labels else ""
     long = " or ".join(f"{number:,}" for number in steps)
     return (
-        f"{', '.join(selection.names)}{told}: {len(plan):,} runs of {long} steps, "
+        f"{', '.join(selection.names)}{marks}: {len(plan):,} runs of {long} steps, "
         f"{len(plan) - len(due):,} done already"
     )
 
@@ -112,12 +112,12 @@ def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: 
 
 def _end(plan: Sequence[Planned], root: Path, failed: int, signal: int | None) -> int:
     left = sum(not planned.done for planned in plan)
-    told = f"{len(plan) - left:,} of {len(plan):,} runs are done"
+    line = f"{len(plan) - left:,} of {len(plan):,} runs are done"
     if failed:
-        told += f"; {failed:,} failed or diverged: `kalmanac status {root}` says why"
+        line += f"; {failed:,} failed or diverged: `kalmanac status {root}` says why"
     if left:
-        told += "; the same call goes on"
-    print(f"{told}. `kalmanac report {root}` draws them")
+        line += "; the same call goes on"
+    print(f"{line}. `kalmanac report {root}` draws them")
     if signal is not None and left:
         return 128 + signal
     return 1 if failed or left else 0

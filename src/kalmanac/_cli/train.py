@@ -73,12 +73,12 @@ class Options:
 def train(call: Call) -> int:
     """The verb."""
     options: Options = call.options
-    experiment = chosen(call)
+    experiment = experiment_from(call)
     expect_at_least(1, options, "checkpoint_every", "seeds")
     task = next(iter(call.words), experiment.env)
     runs = {
         folder.absolute(): one  # an environment may change the working directory
-        for folder, one in seeded(task, experiment, options).items()
+        for folder, one in runs_by_folder(task, experiment, options).items()
     }
     try:
         for folder, one in runs.items():
@@ -90,8 +90,8 @@ def train(call: Call) -> int:
     return _train(runs, options)
 
 
-def seeded(task: str, experiment: Experiment, options: Options) -> dict[Path, Experiment]:
-    """The runs by their folders; several seeds lie side by side in the folder that is named."""
+def runs_by_folder(task: str, experiment: Experiment, options: Options) -> dict[Path, Experiment]:
+    """Return the runs by their folders; several seeds lie side by side in the named folder."""
     seeds = range(experiment.seed, experiment.seed + options.seeds)
     many = [experiment.changed({"seed": seed}) for seed in seeds]
     if options.folder is None:
@@ -101,20 +101,20 @@ def seeded(task: str, experiment: Experiment, options: Options) -> dict[Path, Ex
     return {Path(options.folder, f"seed{one.seed}"): one for one in many}
 
 
-def chosen(call: Call) -> Experiment:
-    """The experiment that a call asks for."""
+def experiment_from(call: Call) -> Experiment:
+    """Build the experiment that a call asks for."""
     task, options, changes = next(iter(call.words), None), call.options, call.changes
-    told = _told_by(Path(options.config)) if options.config else {}
-    agent = changes.get("encoder", told.get("encoder", "vssm+kf"))
+    settings = _read_settings(Path(options.config)) if options.config else {}
+    agent = changes.get("encoder", settings.get("encoder", "vssm+kf"))
     if options.preset is not None:
         expect_known("preset", options.preset, PRESETS)
         if task is not None:  # then it names the environment
             changes = {"env": task, **changes}
-    env = changes.get("env", told.get("env"))
+    env = changes.get("env", settings.get("env"))
     if isinstance(env, str) and env not in (task, changes.get("env")):  # nobody has typed it
-        settings = {"env_settings": told.get("env_settings", {})}
+        env_settings = {"env_settings": settings.get("env_settings", {})}
         require_trust(
-            f"config: got {options.config}", env, settings, options.trust, ask_on_terminal
+            f"config: got {options.config}", env, env_settings, options.trust, ask_on_terminal
         )
     start = options.preset or task or env
     if start is None:
@@ -123,17 +123,17 @@ def chosen(call: Call) -> Experiment:
             "tasks, `kalmanac train --help` presets and every setting"
         )
     experiment = starting_point(start, agent, env)
-    for source in (told, changes):
+    for source in (settings, changes):
         experiment = experiment.changed({k: v for k, v in source.items() if k != "encoder"})
     check_environment(experiment)
     return experiment
 
 
-def _told_by(config: Path) -> dict[str, Any]:
-    """The settings in a file; those of an older run are what it did then."""
-    told = read_config(config)
+def _read_settings(config: Path) -> dict[str, Any]:
+    """Read the settings in a file; those of an older run are what it did then."""
+    settings = read_config(config)
     of_a_run = config.name == EXPERIMENT and is_run(config.parent)
-    return {**EARLIER, **told} if of_a_run else told
+    return {**EARLIER, **settings} if of_a_run else settings
 
 
 def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:

@@ -75,9 +75,9 @@ def _watch(run: Path | None, options: Options) -> int:
     place = out.absolute()  # an environment may change the working directory
     if options.latent:
         refuse_without_latent_map(model)
-    told = {"mu": options.mu, "sigma": options.sigma}
-    told = {name: value for name, value in told.items() if value is not None}
-    for name in told:
+    bandit = {"mu": options.mu, "sigma": options.sigma}
+    bandit = {name: value for name, value in bandit.items() if value is not None}
+    for name in bandit:
         if experiment.env != BEST_ARM:
             raise ValueError(
                 f"{name}: got an agent for {experiment.env}, expected one for best-arm"
@@ -89,13 +89,13 @@ def _watch(run: Path | None, options: Options) -> int:
         episodes=options.episodes,
         seed=options.seed,
         deterministic=not options.stochastic,
-        changes={name: (value, value) for name, value in told.items()},
+        changes={name: (value, value) for name, value in bandit.items()},
         adversarial=options.adversarial or (options.latent and experiment.env == BEST_ARM),
     )
-    played = []
+    episodes = []
     for file in files:
         episode = read_episode(file)
-        played.append(episode)
+        episodes.append(episode)
         print(heading(episode).replace("\n", ": "))
         print(f"  data       {out / file.name}")
         still = draw_episode(episode, _own(file.with_suffix(".png")))
@@ -103,14 +103,14 @@ def _watch(run: Path | None, options: Options) -> int:
         if options.animation:
             with Bars(sys.stdout, transient=True) as bars:
                 bar = bars.add(None, "  drawing")
-                drawn = partial(_show, bars, bar)
-                moving = animate_episode(episode, _own(file.with_suffix(".gif")), drawn)
+                on_frame = partial(_show, bars, bar)
+                moving = animate_episode(episode, _own(file.with_suffix(".gif")), on_frame)
             print(f"  animation  {out / moving.name}", flush=True)
         else:
             file.with_suffix(".gif").unlink(missing_ok=True)  # of an earlier episode
     if options.latent:
-        path = _own(place / f"{file_name(played[0])}-latent.png")
-        print(f"latent space\n  still      {out / draw_latent(played, path).name}")
+        path = _own(place / f"{file_name(episodes[0])}-latent.png")
+        print(f"latent space\n  still      {out / draw_latent(episodes, path).name}")
     return 0
 
 

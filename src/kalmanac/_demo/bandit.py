@@ -25,6 +25,14 @@ from kalmanac._sac.progress import Progress
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from kalmanac._suites.registry import PRESETS
 
+PRESET = "best-arm-demo"
+AGENTS = ("memoryless", "oracle", "vssm+kf")  # the quick ones first
+EVAL_EPISODES = 1000  # of an evaluation during training
+NEW_EPISODES, NEW_SEED = 1000, 1_000_003  # apart from the seeds of training and its evaluations
+PLACES = ("in", "out")  # where the best models play them
+BANDIT = {"mu": 0.2, "sigma": 1.0}  # of the episode that is drawn
+LEAST_SAMPLES, TRIES = 8, 200
+
 
 class Trained(NamedTuple):
     """A run: "finished" (now or earlier), "interrupted" or "diverged"."""
@@ -48,19 +56,11 @@ def train(experiment: Experiment, folder: Path) -> Trained:
     return Trained(experiment, place, outcome.status)
 
 
-PRESET = "best-arm-demo"
-AGENTS = ("memoryless", "oracle", "vssm+kf")  # the quick ones first
-EVALUATED = 1000  # episodes of an evaluation during training
-NEW_EPISODES, NEW_SEED = 1000, 1_000_003  # apart from the seeds of training and its evaluations
-PLACES = ("in", "out")  # where the best models play them
-BANDIT = {"mu": 0.2, "sigma": 1.0}  # of the episode that is drawn
-LEAST_SAMPLES, TRIES = 8, 200
-
-
 def shortened(agent: str, seed: int) -> Experiment:
     """What an agent learns: the preset's task and settings, with more episodes to judge it by."""
-    judged = {"eval_episodes": EVALUATED, "eval_on_device": True}  # all at once, in half a second
-    return PRESETS[PRESET].experiment(agent).changed({"seed": seed, **judged})
+    # all episodes at once, in half a second
+    evaluation = {"eval_episodes": EVAL_EPISODES, "eval_on_device": True}
+    return PRESETS[PRESET].experiment(agent).changed({"seed": seed, **evaluation})
 
 
 def title_of(experiment: Experiment) -> str:
@@ -128,9 +128,9 @@ def as_table(title: str, rows: Mapping[str, Row], ceilings: Mapping[str, Ceiling
     )  # fmt: skip
     body = []
     for agent, row in rows.items():
-        found = row.new["in"]
-        mine = (found["normalized"], found["win_rate"], found["length"])
-        numbers = _rounded(row.best, row.last, *mine, row.new["out"]["normalized"])
+        new = row.new["in"]
+        scores = (new["normalized"], new["win_rate"], new["length"])
+        numbers = _rounded(row.best, row.last, *scores, row.new["out"]["normalized"])
         body.append((agent, *numbers, duration(row.seconds)))
     best = ceilings["in"]
     known = _rounded(

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kalmanac._demo.bandit import Trained
-from kalmanac._demo.tracking import FITTED, JUDGED, MISSING, Tracked, gaps_of
+from kalmanac._demo.tracking import FIT_EPISODES, MISSING, TEST_EPISODES, TrackingResult, gaps_of
 from kalmanac._envs.bayes import Ceiling
 from kalmanac._files.episode_file import PlayedEpisode
 from kalmanac._files.run_reader import read_metrics, series
@@ -32,7 +32,7 @@ BELOW = {"loc": "upper left", "bbox_to_anchor": (0, -0.14)}  # of a legend
 
 def draw(
     title: str, arms: Mapping[str, Trained], ceiling: Ceiling, played: PlayedEpisode,
-    tracked: Tracked, path: Path,
+    tracked: TrackingResult, path: Path,
 ) -> None:  # fmt: skip
     """Best Arm above, curves beside an episode; the signal with gaps below; as one PNG file."""
     with styled():
@@ -56,15 +56,15 @@ def draw(
 def draw_curves(axes: Any, arms: Mapping[str, Trained], ceiling: Ceiling) -> None:
     """All evaluations in distribution, each with its standard error."""
     lines = {name: _curve(arms[agent]) for agent, name in SHOWN.items()}
-    seen = {SHOWN[agent]: style for agent, style in line_styles(SHOWN).items()}
+    styles = {SHOWN[agent]: style for agent, style in line_styles(SHOWN).items()}
     episodes = arms["vssm+kf"].experiment.eval_episodes
     level = "Bayes threshold: no agent; is told how noisy the samples are"
     panel = Panel("", lines, "return / 10     (1: right at once)",
                   level=(level, ceiling.normalized_return))  # fmt: skip
-    draw_panel(axes, panel, seen)
+    draw_panel(axes, panel, styles)
     axes.set_title(f"Learning: mean of {episodes} test episodes ± standard error", **TITLE)
     across = Line2D([], [], color="black", ls=":", lw=1, label=level)
-    axes.legend(handles=[*legend_handles(seen), across], **BELOW)
+    axes.legend(handles=[*legend_handles(styles), across], **BELOW)
 
 
 def _curve(trained: Trained) -> Line:
@@ -87,31 +87,32 @@ def draw_episode(axes: Any, played: PlayedEpisode) -> None:
     axes.legend(**BELOW)
 
 
-def draw_tracking(axes: Any, tracked: Tracked) -> None:
+def draw_tracking(axes: Any, tracked: TrackingResult) -> None:
     """The target, its readings and gaps, the exact filter's band and the agent's own."""
-    seen = tracked.watched
-    steps = np.arange(1, len(seen.target) + 1)
-    gaps = gaps_of(seen.observed)
+    episode = tracked.episode
+    steps = np.arange(1, len(episode.target) + 1)
+    gaps = gaps_of(episode.observed)
     for start, end in gaps:
         label = "readings missing; the agent is told so" if start == gaps[0][0] else None
         axes.axvspan(start + 0.5, end + 0.5, color=YELLOW, alpha=0.3, lw=0, zorder=0, label=label)
     _band(axes, steps, tracked.exact_mean, tracked.exact_band, PALE, 0.35, "-")
-    _band(axes, steps, seen.estimate, tracked.band, BLUE, 0.12, ":")
-    axes.plot(steps, seen.target, color="black", lw=1.2, label="target: hidden from both")
+    _band(axes, steps, episode.estimate, tracked.band, BLUE, 0.12, ":")
+    axes.plot(steps, episode.target, color="black", lw=1.2, label="target: hidden from both")
     axes.plot(
-        steps[seen.observed], seen.reading[seen.observed], "x", color=RED, ms=6, mew=1.6,
+        steps[episode.observed], episode.reading[episode.observed], "x", color=RED, ms=6, mew=1.6,
         label="noisy readings: what both see",
     )  # fmt: skip
     exact = f"exact Kalman filter, ± {BAND}σ: knows the law of target and noise"
     axes.plot(steps, tracked.exact_mean, color=GREY, lw=2.2, ls="--", label=exact)
     own = (
         f"vssm+kf: its estimate, learnt from rewards alone,\n± {BAND}σ from its filter's own "
-        f"variances (their mean × one\nfactor, fitted on {FITTED} other episodes)"
+        f"variances (their mean × one\nfactor, fitted on {FIT_EPISODES} other episodes)"
     )
-    axes.plot(steps, seen.estimate, color=BLUE, lw=2.2, label=own)
+    axes.plot(steps, episode.estimate, color=BLUE, lw=2.2, label=own)
     ratio = tracked.error / tracked.exact_error
     axes.set_title(
-        f"One episode; in {JUDGED}, its squared error is {ratio:.2f} × the exact filter's", **TITLE
+        f"One episode; in {TEST_EPISODES}, its squared error is {ratio:.2f} × the exact filter's",
+        **TITLE,
     )
     axes.set(xlabel="step", ylabel="position", xlim=(0.5, len(steps) + 0.5))
     axes.legend(ncols=2, **BELOW)

@@ -20,8 +20,8 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 MISSING, BURST = 0.4, 6.0  # share of readings, and steps of a gap on average
 HORIZON = 64
-FITTED, FIT_SEED = 128, 1_000_003  # episodes behind the factor, apart from those of the training
-JUDGED, JUDGE_SEED = 128, 2_000_003  # episodes behind the errors; the first good one is drawn
+FIT_EPISODES, FIT_SEED = 128, 1_000_003  # behind the factor, apart from those of the training
+TEST_EPISODES, TEST_SEED = 128, 2_000_003  # behind the errors; the first good one is drawn
 GAPS = (3, 4)  # an episode that is drawn has so many gaps of so many steps or more
 
 Floats = NDArray[np.float64]
@@ -52,8 +52,8 @@ def tracking(seed: int = 0) -> Experiment:
     )
 
 
-class Watched(NamedTuple):
-    """Episodes side by side, (episodes, T) each."""
+class Episodes(NamedTuple):
+    """Episodes side by side, (episodes, T) each; of one episode, (T,)."""
 
     reading: Floats
     observed: NDArray[np.bool_]
@@ -62,60 +62,74 @@ class Watched(NamedTuple):
     latent_variance: Floats  # the mean over the channels of the agent's filter
 
 
-class Tracked(NamedTuple):
+class TrackingResult(NamedTuple):
     """One episode (T,) with what both filters believe, and the errors of many episodes."""
 
-    watched: Watched
+    episode: Episodes
     band: Floats  # the agent's standard deviation
     exact_mean: Floats
     exact_band: Floats
     error: float  # mean squared error of the agent's estimate
     exact_error: float
-    inside: float  # how often the target is within two standard deviations of the estimate
-    alike: float  # correlation of the two bands
+    coverage: float  # how often the target is within two standard deviations of the estimate
+    correlation: float  # of the two bands
 
 
-def track(trained: Trained) -> Tracked:
+def track(trained: Trained) -> TrackingResult:
     """The agent and the exact filter in new episodes, and the first of them with enough gaps."""
     model = RecurrentSAC.load(trained.place / MODELS["best"], device="cpu")
-    factor = fitted_factor(watch(model, trained.experiment, FITTED, FIT_SEED))
-    new = watch(model, trained.experiment, JUDGED, JUDGE_SEED)
+    factor = fitted_factor(play_episodes(model, trained.experiment, FIT_EPISODES, FIT_SEED))
+    new = play_episodes(model, trained.experiment, TEST_EPISODES, TEST_SEED)
     band = np.sqrt(factor * new.latent_variance)
     mean, variance = exact_filter(new.reading, new.observed)
     exact_band = np.sqrt(variance)
     shown = first_with_gaps(new.observed)
-    return Tracked(
-        watched=Watched(*(x[shown] for x in new)),
+    return TrackingResult(
+        episode=Episodes(*(x[shown] for x in new)),
         band=band[shown],
         exact_mean=mean[shown],
         exact_band=exact_band[shown],
         error=float(np.mean((new.estimate - new.target) ** 2)),
         exact_error=float(np.mean((mean - new.target) ** 2)),
-        inside=float(np.mean(np.abs(new.estimate - new.target) <= 2 * band)),
-        alike=float(np.corrcoef(band.ravel(), exact_band.ravel())[0, 1]),
+        coverage=float(np.mean(np.abs(new.estimate - new.target) <= 2 * band)),
+        correlation=float(np.corrcoef(band.ravel(), exact_band.ravel())[0, 1]),
     )
 
 
-def watch(model: RecurrentSAC, experiment: Experiment, episodes: int, seed: int) -> Watched:
+def as_lines(tracked: TrackingResult) -> str:
+    """What came of the tracking, in words."""
+    error, exact = tracked.error, tracked.exact_error
+    return (
+        f"Track, {MISSING:.0%} of the noisy readings missing: mean squared error of vssm+kf "
+        f"{error:.3f}, of the exact filter {exact:.3f}: {error / exact:.2f} times.\n"
+        f"The target is within the agent's ± 2σ {tracked.coverage:.0%} of the time; its σ and the "
+        f"exact filter's correlate at {tracked.correlation:.2f}.\n"
+        "The agent's σ²: the mean of its filter's variances times one factor, fitted on other "
+        "episodes. How it widens in gaps\nis the Kalman layer's own arithmetic, there before "
+        "any training; the estimate is learnt.\n"
+    )
+
+
+def play_episodes(model: RecurrentSAC, experiment: Experiment, number: int, seed: int) -> Episodes:
     """Play without exploration, and look into the filter at every step."""
-    env = evaluation_environment(experiment, "in", episodes)
+    env = evaluation_environment(experiment, "in", number)
     session, steps = model.session(), list[tuple[Any, ...]]()
     observation, infos = env.reset(seed=seed)
     for _ in range(HORIZON):
         estimate = session.act(observation, observed=infos["observed"])
         variance = session.state.encoder.variance[:, -1].mean(-1).numpy()
         truth = infos["privileged"][:, 0]
-        seen = (observation[:, 0], infos["observed"], truth, estimate[:, 0], variance)
-        steps.append(tuple(np.array(x) for x in seen))
+        step = (observation[:, 0], infos["observed"], truth, estimate[:, 0], variance)
+        steps.append(tuple(np.array(x) for x in step))
         observation, _, _, _, infos = env.step(estimate)
     env.close()
-    return Watched(*(np.stack(x, 1) for x in zip(*steps, strict=True)))
+    return Episodes(*(np.stack(x, 1) for x in zip(*steps, strict=True)))
 
 
-def fitted_factor(watched: Watched) -> float:
+def fitted_factor(episodes: Episodes) -> float:
     """From the filter's mean variance to the estimate's, so that both agree on average."""
-    error = np.mean((watched.estimate - watched.target) ** 2)
-    return float(error / np.mean(watched.latent_variance))
+    error = np.mean((episodes.estimate - episodes.target) ** 2)
+    return float(error / np.mean(episodes.latent_variance))
 
 
 def first_with_gaps(observed: NDArray[np.bool_]) -> int:

@@ -1,13 +1,20 @@
 """Best Arm Identification (paper, section 5.2, Table 1): agents × costs × seeds, and a short form.
 
 Ask for samples of N(μ, σ²), each at a price, and then decide whether μ is above or below zero.
+The heat maps (figure 5) add an evaluation to the runs where asking is free; the latent rollouts
+(figure 6) train agents with two channels, which can be drawn.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import ExampleEpisodes, PostTraining
+from kalmanac._lab.post_training import (
+    AdversarialEpisode,
+    ExampleEpisodes,
+    GridOfBandits,
+    PostTraining,
+)
 from kalmanac._suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
 
 AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", "oracle")
@@ -17,12 +24,14 @@ ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     "transformer": {"feedforward": 128, "dropout": TRANSFORMER_DROPOUT}
 }
 SHORTENED = "shortened"
+ROLLOUT_AGENTS = ("vssm", "vssm+kf")
+ROLLOUT_CHANNELS = 2  # N
 
 
 def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experiment:
     """Table 1. 8 environments, tau, the warm-up and the evaluation's rhythm are choices.
 
-    An agent that has learnt to ask for ever sees no time-out before its environments have taken
+    An agent that has learned to ask for ever sees no time-out before its environments have taken
     1000 steps each, and Q(ask) falls only as fast as the target network follows: with 64
     environments and tau 0.005 even the Oracle asks until the time is up for some 50,000 steps.
     Adam's betas are such that no step is longer than the learning rate, (1 - β₁) / √(1 - β₂) = 1.
@@ -84,12 +93,37 @@ def runs() -> Iterator[Experiment]:
                 yield paper(agent, cost=cost, seed=seed)
 
 
-def afterwards(experiment: Experiment) -> tuple[PostTraining, ...]:
+def heatmap_runs() -> Iterator[Experiment]:
+    """The runs of `best-arm` with cost 0: eight agents."""
+    for agent in AGENTS:
+        for seed in SEEDS:
+            yield paper(agent, seed=seed)
+
+
+def rollout_runs() -> Iterator[Experiment]:
+    """Best Arm where asking is free (a choice: the paper does not name the cost)."""
+    for agent in ROLLOUT_AGENTS:
+        for seed in SEEDS:
+            channels = {"encoder_settings": {"d_state": ROLLOUT_CHANNELS}}
+            yield paper(agent, seed=seed).changed(channels)
+
+
+def example_episodes(experiment: Experiment) -> tuple[PostTraining, ...]:
     """The paper's two example episodes, where asking is free."""
     return (ExampleEpisodes(),) if experiment.env_settings["cost"] == 0 else ()
 
 
-SUITE = Suite(
+def bandit_grid(experiment: Experiment) -> tuple[PostTraining, ...]:
+    """25 × 25 bandits, 100 episodes each."""
+    return (GridOfBandits(),)
+
+
+def adversarial_episode(experiment: Experiment) -> tuple[PostTraining, ...]:
+    """The episode whose first two samples mislead."""
+    return (AdversarialEpisode(),)
+
+
+BEST_ARM = Suite(
     "is the mean of noisy samples above zero? Ask, at a price, or decide",
     runs,
     {
@@ -99,5 +133,11 @@ SUITE = Suite(
             shortened,
         ),
     },
-    afterwards=afterwards,
+    afterwards=example_episodes,
+)
+HEATMAP = Suite(
+    "heat maps of win rate and length over 625 bandits", heatmap_runs, afterwards=bandit_grid
+)
+LATENT_ROLLOUTS = Suite(
+    "ways through a latent space of two channels", rollout_runs, afterwards=adversarial_episode
 )

@@ -37,7 +37,7 @@ def runs() -> Iterator[Experiment]:
                 yield settings(agent, task=task, seed=seed)
 
 
-SUITE = Suite(
+NOVEL = Suite(
     "three classic control tasks without velocities, minutes each (not of the paper)",
     runs,
     {"novel": Preset("classic control without velocities: 100,000 steps", settings)},

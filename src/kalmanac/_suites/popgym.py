@@ -1,4 +1,7 @@
-"""POPGym (paper, section 5.4, Table 1): agents × twelve tasks × seeds."""
+"""POPGym (paper, section 5.4, Table 1): agents × twelve tasks × seeds.
+
+The ablation of latent size N and layers L (section 5.5) takes four of the tasks.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,6 +22,12 @@ LOWER_TEMPERATURE = {"MineSweeperEasy": 0.1}
 # A choice: 0.96 instead of 0.61 after 300,000 steps, means of three seeds. MineSweeperEasy and
 # control without velocities are worse with it.
 SHORTER_MEMORY = {"CountRecallEasy": (0.9, 0.99)}
+
+SIZE_ABLATION_TASKS = (  # the first is the paper's, the others are a choice
+    "RepeatFirstMedium", "RepeatPreviousEasy", "MineSweeperEasy", "NoisyPositionOnlyCartPoleHard"
+)  # fmt: skip
+WIDTHS = (32, 64, 128, 256)
+LAYERS = (1, 2, 3)
 
 
 def paper(agent: str = "vssm+kf", *, task: str = "RepeatPreviousEasy", seed: int = 0) -> Experiment:
@@ -53,9 +62,23 @@ def runs() -> Iterator[Experiment]:
                 yield paper(agent, task=task, seed=seed)
 
 
-SUITE = Suite(
+def size_ablation_runs() -> Iterator[Experiment]:
+    """All with an RMSNorm at the end (Table 1)."""
+    for task in SIZE_ABLATION_TASKS:
+        for width in WIDTHS:
+            for layers in LAYERS:
+                for seed in SEEDS:
+                    yield paper("vssm+kf", task=task, seed=seed).changed(
+                        {"encoder_settings": {"d_state": width, "layers": layers, "norm": True}}
+                    )
+
+
+POPGYM = Suite(
     "twelve tasks that need memory",
     runs,
     {"popgym": Preset("POPGym, the paper's settings: 1,000,000 steps", paper)},
     {f"popgym/{task}": Preset(f"{task}", partial(paper, task=task)) for task in TASKS},
+)
+SIZE_ABLATION = Suite(
+    "four tasks that need memory, with memories of other sizes", size_ablation_runs
 )

@@ -9,31 +9,20 @@ from pathlib import Path
 from kalmanac._lab.experiment import AGENTS, Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._messages import expect_known
-from kalmanac._suites import (
-    best_arm,
-    best_arm_heatmap,
-    dmc,
-    dmc_actions,
-    dmc_design,
-    dmc_noise,
-    latent_rollouts,
-    novel,
-    popgym,
-    popgym_ablation,
-)
+from kalmanac._suites import best_arm, dmc, novel, popgym
 from kalmanac._suites.suite import Preset, Suite
 
 SUITES: dict[str, Suite] = {
-    "best-arm": best_arm.SUITE,
-    "best-arm-heatmap": best_arm_heatmap.SUITE,
-    "latent-rollouts": latent_rollouts.SUITE,
-    "dmc": dmc.SUITE,
-    "dmc-noise": dmc_noise.SUITE,
-    "dmc-design": dmc_design.SUITE,
-    "dmc-actions": dmc_actions.SUITE,
-    "popgym": popgym.SUITE,
-    "popgym-ablation": popgym_ablation.SUITE,
-    "novel": novel.SUITE,
+    "best-arm": best_arm.BEST_ARM,
+    "best-arm-heatmap": best_arm.HEATMAP,
+    "latent-rollouts": best_arm.LATENT_ROLLOUTS,
+    "dmc": dmc.DMC,
+    "dmc-noise": dmc.NOISE_ABLATION,
+    "dmc-design": dmc.DESIGN_ABLATION,
+    "dmc-actions": dmc.ACTION_NOISE,
+    "popgym": popgym.POPGYM,
+    "popgym-ablation": popgym.SIZE_ABLATION,
+    "novel": novel.NOVEL,
 }
 """The paper's experiments, and some more, by name. A suite of your own may be added.
 

@@ -1,13 +1,46 @@
-"""What a suite is: presets to start from, and the experiments of the paper that it stands for."""
+"""What a suite is: presets to start from, and the experiments of the paper that it stands for.
+
+The quick form of any suite takes minutes instead of weeks, to see that all of it works. It says
+nothing about agents: they hardly learn. Every run carries the label, and so does every figure and
+table that is made of such runs.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kalmanac._lab.experiment import Experiment
-from kalmanac._lab.post_training import PostTraining
+from kalmanac._lab.post_training import GridOfBandits, PostTraining
 
 TRANSFORMER_DROPOUT = 0.1  # PyTorch's default, which the paper keeps (Table 1's caption)
+
+QUICK = "quick"
+QUICK_SEEDS = 2  # of each setting
+QUICK_SETTINGS: dict[str, Any] = {
+    "label": QUICK,
+    "total_steps": 1_600,
+    "num_envs": 8,
+    "learning_starts": 400,
+    "update_to_data": 0.05,
+    "batch_size": 16,
+    "context_length": 32,
+    "eval_every": 800,
+    "eval_episodes": 4,
+    "log_every": 800,
+}
+# Best Arm's evaluations are cheap, and agents that only ask are not
+QUICK_BANDITS: dict[str, Any] = {
+    "env_settings": {"horizon": 50},
+    "eval_episodes": 32,
+}
+QUICK_CONTROL: dict[str, Any] = {  # evaluations take 1000 steps of physics
+    "total_steps": 800,
+    "learning_starts": 200,
+    "eval_every": 400,
+    "eval_episodes": 2,
+    "log_every": 400,
+}
 
 
 class Preset(NamedTuple):
@@ -49,3 +82,17 @@ class Suite(NamedTuple):
     tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family
     afterwards: Callable[[Experiment], tuple[PostTraining, ...]] = nothing
     # evaluations of a finished run that leave files in its folder
+
+
+def quick(experiment: Experiment) -> Experiment:
+    """The same agent in the same task, for a few updates."""
+    family = experiment.env.partition("/")[0]
+    changes = {"best-arm": QUICK_BANDITS, "dmc": QUICK_CONTROL}.get(family, {})
+    return experiment.changed(QUICK_SETTINGS | changes)
+
+
+def quick_evaluation(evaluation: PostTraining) -> PostTraining:
+    """The same kind of file, from fewer episodes."""
+    if isinstance(evaluation, GridOfBandits):
+        return replace(evaluation, points=9, episodes=8)
+    return evaluation

@@ -53,7 +53,7 @@ class Board:
         self._bars.stop()
 
     def began(self, work: Work) -> None:
-        """A bar for each run."""
+        """Add a bar for each run."""
         for planned in work:
             self._began[planned.folder] = time.monotonic()
             self._each[planned.folder] = self._bars.add(
@@ -61,7 +61,7 @@ class Board:
             )
 
     def ended(self, done: Done) -> None:
-        """A line for each run."""
+        """Print a line for each run."""
         for planned, ended in zip(done.work, done.ended, strict=True):
             self.done += ended.status in ("finished", "diverged")
             seconds = time.monotonic() - self._began.pop(planned.folder)
@@ -75,7 +75,7 @@ class Board:
         self._bars.update(self._all, completed=self.done, figures=self._left())
 
     def look(self) -> None:
-        """How far the runs have come, where it is time and somebody sees it."""
+        """Show how far the runs have come, where it is time and somebody sees it."""
         now = time.monotonic()
         if not self._bars.shown or now < self._next_look:
             return
@@ -99,7 +99,7 @@ class Board:
 
 
 def _result(planned: Planned) -> str:
-    """The last evaluation where the model is chosen by."""
+    """Return the last score in the evaluation that chooses the best model."""
     last = read_summary(planned.folder).get("last") or {}
     value = last.get(f"eval/{planned.experiment.evaluations[0]}/normalized")
     return "" if value is None else f", last {value:.3g}"

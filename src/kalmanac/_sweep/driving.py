@@ -24,7 +24,7 @@ def make_executor(
     device: str = "auto", threads: int | None = None, ray_address: str | None = None,
     gpus_per_job: float = 0.25, checkpoint_every: int = CHECKPOINT_EVERY, tensorboard: bool = True,
 ) -> tuple[Executor, How]:  # fmt: skip
-    """Cores are shared: each job has as many threads as there are cores for it.
+    """Make an executor whose jobs share the cores: each has as many threads as cores for it.
 
     Args:
         on: "local" are processes of this machine, "ray" a cluster whose machines share the folder.
@@ -51,7 +51,7 @@ def drive(
     executor: Executor, works: Iterable[Work], record: Record, board: Board,
     stop: Callable[[], bool], stop_file: Path,
 ) -> Iterator[Done]:  # fmt: skip
-    """Each work as it ends. Works are taken only when there is room for them.
+    """Yield each work as it ends. Works are taken only when there is room for them.
 
     When `stop` says so, no more are taken, and those under way end with checkpoints. One run's
     failure is recorded and leaves the others alone.

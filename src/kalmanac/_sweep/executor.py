@@ -21,7 +21,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def slots(self) -> int:
-        """How many works it takes at a time."""
+        """Return how many works it takes at a time."""
 
     @abstractmethod
     def begin(self, work: Work) -> None:
@@ -29,15 +29,15 @@ class Executor(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> Iterator[Done]:
-        """Those that have ended, after at most so many seconds where none has."""
+        """Yield works that have ended, after at most so many seconds where none has."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; works under way are killed, and can be gone on with later."""
+        """Give everything back; works under way are killed, and can be resumed later."""
 
 
 def crashed(work: Work, error: str) -> Done:
-    """A work whose worker is gone: what it has finished is finished."""
+    """Return the end of a work whose worker is gone: what it has finished is finished."""
     return Done(
         work, [Ended("finished") if planned.done else Ended("failed", error) for planned in work]
     )

@@ -23,15 +23,15 @@ class Worker:
         self.number, self.work = number, None  # type: int, Work | None
         context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self.pipe: Connection
-        self.pipe, theirs = context.Pipe()
+        self.pipe, workers_end = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, how, logs / f"worker-{number}.txt"), daemon=True
+            target=serve, args=(workers_end, how, logs / f"worker-{number}.txt"), daemon=True
         )
         self.process.start()
-        theirs.close()  # so that its end is seen here
+        workers_end.close()  # so that its end is seen here
 
     def end(self) -> str:
-        """What became of a process that is gone, in words."""
+        """Say what became of a process that is gone."""
         self.process.join()
         code = self.process.exitcode or 0
         if code < 0:
@@ -50,11 +50,11 @@ class LocalProcesses(Executor):
 
     @property
     def slots(self) -> int:
-        """One work each."""
+        """Return the number of workers: each takes one work."""
         return self.jobs
 
     def begin(self, work: Work) -> None:
-        """An idle worker takes it; the first works start the workers."""
+        """Send a work to an idle worker; the first works start the workers."""
         idle = next((worker for worker in self._workers if worker.work is None), None)
         if idle is None:
             numbers = {worker.number for worker in self._workers}
@@ -65,7 +65,7 @@ class LocalProcesses(Executor):
         idle.pipe.send(work)
 
     def wait(self, seconds: float) -> Iterator[Done]:
-        """Of a worker that is gone, the work has failed."""
+        """Yield works that have ended; the work of a worker that is gone has failed."""
         busy = {worker.pipe: worker for worker in self._workers if worker.work is not None}
         for pipe in wait(list(busy), seconds):
             worker = busy[pipe]  # type: ignore[index]
@@ -78,7 +78,7 @@ class LocalProcesses(Executor):
                 yield crashed(work, f"{worker.end()}; see {self.logs.name}/{self._log(worker)}")
 
     def close(self) -> None:
-        """Idle workers leave by themselves."""
+        """Kill busy workers; idle ones leave by themselves."""
         for worker in self._workers:
             worker.pipe.close()
             if worker.work is not None:
@@ -96,5 +96,5 @@ class LocalProcesses(Executor):
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

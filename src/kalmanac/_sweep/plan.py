@@ -13,8 +13,8 @@ from kalmanac._lab.experiment import AGENTS, Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._lab.post_training import PostTraining
 from kalmanac._messages import expect_known
-from kalmanac._suites import quick as quickly
 from kalmanac._suites.registry import SUITES, default_folder
+from kalmanac._suites.suite import QUICK, QUICK_SEEDS, quick, quick_evaluation
 
 EVERYTHING = "all"
 FIXED = {"seed": "--seeds", "encoder": "--agents", "env": "--tasks", "privileged": "--agents"}
@@ -69,28 +69,28 @@ class Selection:
 
     @property
     def names(self) -> list[str]:
-        """Of the suites, each once."""
+        """Return the names of the suites, each once."""
         return list(SUITES) if EVERYTHING in self.suites else list(dict.fromkeys(self.suites))
 
 
 def make_plan(selection: Selection, root: Path) -> list[Planned]:
-    """Every run once, however many suites it is in.
+    """Plan every run once, however many suites it is in.
 
     A run that lies somewhere below `root` already keeps its folder, whatever that is called.
     """
     root = root.resolve()
-    there = lying(root)
+    existing = existing_runs(root)
     plan: dict[str, Planned] = {}
     for suite in selection.names:
-        for run, left in chosen(selection, suite):
-            its = run.hash
-            before = plan.get(its)
+        for run, evaluations in select_runs(selection, suite):
+            run_hash = run.hash
+            before = plan.get(run_hash)
             if before is None:
-                folder = there.get(its) or default_folder(run.env, run, root)
-                plan[its] = Planned(run, folder, left, (suite,))
+                folder = existing.get(run_hash) or default_folder(run.env, run, root)
+                plan[run_hash] = Planned(run, folder, evaluations, (suite,))
             else:
-                both = tuple(dict.fromkeys((*before.afterwards, *left)))
-                plan[its] = before._replace(afterwards=both, suites=(*before.suites, suite))
+                both = tuple(dict.fromkeys((*before.afterwards, *evaluations)))
+                plan[run_hash] = before._replace(afterwards=both, suites=(*before.suites, suite))
     if not plan:
         raise ValueError(
             f"agents, tasks: got {' '.join([*selection.agents, *selection.tasks])}, "
@@ -99,34 +99,34 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
     return list(plan.values())
 
 
-def chosen(
+def select_runs(
     selection: Selection, suite: str
 ) -> Iterator[tuple[Experiment, tuple[PostTraining, ...]]]:
-    """The runs of one suite that are asked for, with what each leaves after its training."""
-    short = selection.preset == "quick"
-    seeds = selection.seeds or (quickly.SEEDS if short else None)
-    begun: Counter[str] = Counter()
+    """Yield the selected runs of one suite, each with its evaluations after the training."""
+    short = selection.preset == QUICK
+    seeds = selection.seeds or (QUICK_SEEDS if short else None)
+    taken: Counter[str] = Counter()
     for run in SUITES[suite].runs():
         wanted = not selection.agents or run.agent in selection.agents
         if not wanted or not _named(run.env, selection.tasks):
             continue
         if seeds is not None:
-            begun[setting := setting_of(run)] += 1
-            if begun[setting] > seeds:
+            taken[setting := setting_of(run)] += 1
+            if taken[setting] > seeds:
                 continue
-        left = SUITES[suite].afterwards(run)
+        evaluations = SUITES[suite].afterwards(run)
         if short:
-            run, left = quickly.quick(run), tuple(map(quickly.quick_evaluation, left))
-        yield run.changed(selection.changes) if selection.changes else run, left
+            run, evaluations = quick(run), tuple(map(quick_evaluation, evaluations))
+        yield run.changed(selection.changes) if selection.changes else run, evaluations
 
 
 def setting_of(experiment: Experiment) -> str:
-    """The same for runs that differ by their seeds alone."""
+    """Return a hash that is the same for runs that differ by their seeds alone."""
     return experiment.changed({"seed": 0}).hash
 
 
 def batches(plan: Iterable[Planned], *, together: bool) -> Iterator[Work]:
-    """Runs as workers take them; `together`, all seeds of a setting are one work."""
+    """Group runs as workers take them; `together`, all seeds of a setting are one work."""
     if not together:
         yield from ((planned,) for planned in plan)
         return
@@ -137,22 +137,22 @@ def batches(plan: Iterable[Planned], *, together: bool) -> Iterator[Work]:
 
 
 def refuse_missing(plan: Iterable[Planned]) -> None:
-    """ModuleNotFoundError where the environment of a run cannot be made here, before any begins."""
+    """Raise ModuleNotFoundError before any run begins if an environment cannot be made here."""
     extras = {check_environment(planned.experiment).extra for planned in plan}
     for extra in sorted(filter(None, extras)):
         if (trouble := missing(extra)) is not None:
             raise ModuleNotFoundError(trouble)
 
 
-def lying(root: Path) -> dict[str, Path]:
-    """The runs at and below `root` by their hashes; of two, the finished one."""
-    found: dict[str, Path] = {}
+def existing_runs(root: Path) -> dict[str, Path]:
+    """Find the runs at and below `root` by their hashes; of two, the finished one."""
+    folders: dict[str, Path] = {}
     for path in find_run_folders(root) if root.is_dir() else ():
         with suppress(OSError, ValueError, TypeError):  # not ours, or of another version
-            its = Experiment.from_data(read_experiment(path)).hash
-            if its not in found or read_summary(path).get("status") == "finished":
-                found[its] = path
-    return found
+            run_hash = Experiment.from_data(read_experiment(path)).hash
+            if run_hash not in folders or read_summary(path).get("status") == "finished":
+                folders[run_hash] = path
+    return folders
 
 
 def _named(env: str, words: Sequence[str]) -> bool:

@@ -68,18 +68,18 @@ class OnRay(Executor):
 
     @property
     def slots(self) -> int:
-        """What the cluster has room for, and as many again in the queue."""
+        """Return how many works the cluster has room for, and as many again for the queue."""
         if self.jobs is not None:
             return self.jobs
         room = self._ray.cluster_resources().get("CPU", 0) // self.how.threads
         return QUEUED * max(1, int(room))
 
     def begin(self, work: Work) -> None:
-        """Into Ray's queue."""
+        """Put a work into Ray's queue."""
         self._begin(work, 0)
 
     def wait(self, seconds: float) -> Iterator[Done]:
-        """Works that were lost go back into the queue, a few times."""
+        """Yield works that have ended; lost ones go back into the queue, a few times."""
         tasks = list(self._works)
         ready, _ = self._ray.wait(tasks, num_returns=1, timeout=seconds)
         for task in ready:
@@ -90,13 +90,13 @@ class OnRay(Executor):
                 if before < RETRIES:
                     self._begin(work, before + 1)
                 else:
-                    told = " ".join(str(error).split())[:200]
-                    yield crashed(work, f"lost {before + 1} times, at last: {told}")
+                    reason = " ".join(str(error).split())[:200]
+                    yield crashed(work, f"lost {before + 1} times, at last: {reason}")
             except self._ray.exceptions.RayError as error:
                 yield crashed(work, " ".join(str(error).split())[:200])
 
     def close(self) -> None:
-        """Ray is stopped where it was started here."""
+        """Cancel all works, and stop Ray where it was started here."""
         for task in self._works:
             self._ray.cancel(task, force=True)
         self._works = {}
@@ -108,7 +108,7 @@ class OnRay(Executor):
 
 
 def remotely(work: Work, how: How, before: int) -> list[Ended]:
-    """What a Ray worker does."""
+    """Do a work in a Ray worker."""
     import torch
 
     from kalmanac._sweep.work import do
@@ -118,7 +118,7 @@ def remotely(work: Work, how: How, before: int) -> list[Ended]:
 
 
 def refuse_silent(address: str | None) -> None:
-    """ValueError where nobody answers at HOST:PORT, which Ray itself would wait for."""
+    """Raise ValueError where nobody answers at HOST:PORT, which Ray itself would wait for."""
     host, _, port = (address or "").rpartition(":")
     if not host or "/" in host or not port.isdecimal():
         return  # "auto", or a kind of address that Ray itself answers for

@@ -38,7 +38,7 @@ class Failure(NamedTuple):
 
 
 class Record:
-    """Reads and writes it. Only the process that drives a sweep writes."""
+    """Reads and writes the folder .sweep. Only the process that drives a sweep writes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -51,84 +51,85 @@ class Record:
             make_folder(folder)
         entries = self.planned()
         for planned in plan:
-            its = planned.experiment.hash
-            files = tuple(file for one in planned.afterwards for file in one.files())
-            before = entries.get(its, Entry(planned.folder, (), ()))
-            entries[its] = Entry(
+            run_hash = planned.experiment.hash
+            files = tuple(file for evaluation in planned.afterwards for file in evaluation.files())
+            before = entries.get(run_hash, Entry(planned.folder, (), ()))
+            entries[run_hash] = Entry(
                 planned.folder,
                 tuple(dict.fromkeys((*before.suites, *planned.suites))),
                 tuple(dict.fromkeys((*before.evaluations, *files))),
             )
-        told = {
-            its: {
+        document = {
+            run_hash: {
                 "folder": entry.folder.relative_to(self.root).as_posix(),
                 "suites": entry.suites,
                 "evaluations": entry.evaluations,
             }
-            for its, entry in entries.items()
+            for run_hash, entry in entries.items()
         }
-        write_whole(self.folder / PLAN, (json.dumps(told, indent=1) + "\n").encode())
+        write_whole(self.folder / PLAN, (json.dumps(document, indent=1) + "\n").encode())
 
     def planned(self) -> dict[str, Entry]:
-        """All runs that were planned, by hash; empty where no sweep has been here."""
+        """Return all runs that were planned, by hash; empty where no sweep has been here."""
         notices: list[str] = []
-        found = self.read_plan(notices)
+        entries = self.read_plan(notices)
         if notices:
             raise ValueError(f"{self.folder / PLAN}: {notices[0]}, expected a plan of a sweep")
-        return found
+        return entries
 
     def read_plan(self, notices: list[str]) -> dict[str, Entry]:
-        """The same, for readers: entries that are none are left out and named in `notices`."""
+        """Read the plan; entries that cannot be read are left out and named in `notices`."""
         file = self.folder / PLAN
-        found = {}
-        told = read_object(file, "one of `kalmanac sweep`") if file.is_file() else {}
-        for its, one in told.items():
+        entries = {}
+        document = read_object(file, "one of `kalmanac sweep`") if file.is_file() else {}
+        for run_hash, data in document.items():
             try:
-                found[its] = self._entry(one)
+                entries[run_hash] = self._entry(data)
             except (ValueError, TypeError, KeyError) as error:
                 why = one_line(f"{type(error).__name__}: {error}")
-                notices.append(f"planned run {one_line(its, 40)}: left out: {why}")
-        return found
+                notices.append(f"planned run {one_line(run_hash, 40)}: left out: {why}")
+        return entries
 
-    def fail(self, its: str, failure: Failure) -> None:
-        """Keep the reason, until the run goes on."""
+    def fail(self, run_hash: str, failure: Failure) -> None:
+        """Keep the reason of a failure, until the run goes on."""
         text = json.dumps(failure._asdict(), indent=1) + "\n"
-        write_whole(self._file(its), text.encode())
+        write_whole(self._file(run_hash), text.encode())
 
-    def forget(self, its: str) -> None:
-        """The run goes on, or is done."""
-        self._file(its).unlink(missing_ok=True)
+    def forget(self, run_hash: str) -> None:
+        """Forget a failure: the run goes on, or is done."""
+        self._file(run_hash).unlink(missing_ok=True)
 
     def failures(self) -> dict[str, Failure]:
-        """By hash; what is no record of a failure counts as one without a reason."""
-        found = {}
+        """Read the failures by hash; a file that cannot be read is a failure without a reason."""
+        failures = {}
         for file in sorted((self.folder / FAILED).glob("*.json")):
             try:
-                told = read_object(file)
-                found[file.stem] = Failure(one_line(told["error"]), str(told["details"]))
+                document = read_object(file)
+                reason = one_line(document["error"])
+                failures[file.stem] = Failure(reason, str(document["details"]))
             except (OSError, ValueError, KeyError) as error:
-                found[file.stem] = Failure(
+                failures[file.stem] = Failure(
                     f"for a reason that cannot be read: {one_line(error)}", ""
                 )
-        return found
+        return failures
 
-    def _entry(self, one: Any) -> Entry:
-        """As the plan has it; its folder is one below the sweep's."""
+    def _entry(self, data: Any) -> Entry:
+        """Check an entry of the plan; its folder lies below the sweep's."""
         for name in ("suites", "evaluations"):
-            if not all(isinstance(word, str) for word in one[name]):
-                raise TypeError(f"{name}: got {one[name]}, expected words")
+            if not all(isinstance(word, str) for word in data[name]):
+                raise TypeError(f"{name}: got {data[name]}, expected words")
         return Entry(
-            self.root / _inside(one["folder"]),
-            tuple(one["suites"]),
-            tuple(map(_inside, one["evaluations"])),
+            self.root / _inside(data["folder"]),
+            tuple(data["suites"]),
+            tuple(map(_inside, data["evaluations"])),
         )
 
-    def _file(self, its: str) -> Path:
-        return self.folder / FAILED / f"{its}.json"
+    def _file(self, run_hash: str) -> Path:
+        return self.folder / FAILED / f"{run_hash}.json"
 
 
 def _inside(name: str) -> str:
-    """A path that stays below the folder that it is added to."""
+    """Refuse a path that leaves the folder that it is added to."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"got {name}, expected a place below the sweep's folder")

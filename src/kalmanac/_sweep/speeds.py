@@ -29,7 +29,7 @@ class Speeds(NamedTuple):
     seconds: Mapping[str, float]
 
     def hours(self, experiments: Sequence[Experiment]) -> float | None:
-        """Of all of them on one job after the other; None where one was not measured."""
+        """Sum the hours of all of them, one after the other; None where one was not measured."""
         keys = [key_of(experiment) for experiment in experiments]
         if any(key not in self.seconds for key in keys):
             return None
@@ -37,7 +37,7 @@ class Speeds(NamedTuple):
 
 
 def key_of(experiment: Experiment) -> str:
-    """What decides how long a run takes, but for the task within its family."""
+    """Name what decides how long a run takes, but for the task within its family."""
     family = experiment.env.partition("/")[0]
     settings = json.dumps(dict(experiment.encoder_settings), sort_keys=True)
     label = f" {experiment.label}" if experiment.label else ""
@@ -50,30 +50,30 @@ def measure(experiments: Sequence[Experiment]) -> Speeds:
     seconds = {}
     for number, (key, experiment) in enumerate(sorted(kinds.items()), 1):
         # the shorter of two: other work on the machine can only make it longer
-        found = min(estimate(experiment, seconds=0.2).seconds for _ in range(2))
-        seconds[key] = round(found, 1)
+        shortest = min(estimate(experiment, seconds=0.2).seconds for _ in range(2))
+        seconds[key] = round(shortest, 1)
         print(f"{number}/{len(kinds)} {key}: {seconds[key]:,.0f} s", file=sys.stderr, flush=True)
     cards = gpus()
     device = cards[0].name if cards else f"{os.cpu_count()} cores, {cpu_model()}"
-    told = (
+    measured = (
         f"{device}, one run at a time with {_threads(torch.get_num_threads())}, torch "
         f"{torch.__version__}, {datetime.now(UTC):%Y-%m-%d}; one task of each family, timed for a "
         "moment"
     )
-    return Speeds(told, seconds)
+    return Speeds(measured, seconds)
 
 
 def read_speeds(file: Path) -> Speeds:
-    """As `write_speeds` left them."""
+    """Read the file that `write_speeds` has left."""
     try:
-        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Speeds(str(told["measured"]), dict(told["seconds"]))
+        data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return Speeds(str(data["measured"]), dict(data["seconds"]))
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"speeds: got {file}, expected a file of `--measure`") from None
 
 
 def write_speeds(file: Path, speeds: Speeds) -> None:
-    """As JSON."""
+    """Write the times as JSON."""
     write_whole(file, (json.dumps(speeds._asdict(), indent=1) + "\n").encode())
 
 

@@ -66,7 +66,7 @@ def do(
         except FolderInUseError as error:
             ended[planned.folder] = Ended(ELSEWHERE, str(error))
         except (OSError, ValueError) as error:  # of one run: the others go on
-            ended[planned.folder] = _told(error)
+            ended[planned.folder] = _ended(error)
     free = [planned for planned in work if planned.folder not in ended and not planned.done]
     if stop():  # while the work waited for its worker
         ended |= {planned.folder: Ended("interrupted") for planned in free}
@@ -74,10 +74,10 @@ def do(
     untrained = [one for one in free if read_summary(one.folder).get("status") != "finished"]
     old = [one for one in untrained if checkpoint_steps(one.folder)]
     new = [one for one in untrained if one not in old]
-    for some, train in ((new, _begin), (old, _go_on)):
+    for some, train in ((new, _start), (old, _resume)):
         if some:
-            for planned, found in zip(some, train(some, how, stop), strict=True):
-                ended[planned.folder] = _told(found)
+            for planned, outcome in zip(some, train(some, how, stop), strict=True):
+                ended[planned.folder] = _ended(outcome)
     for planned in work:
         if planned.folder not in ended or ended[planned.folder].status == "finished":
             ended[planned.folder] = _evaluated(planned, stop)
@@ -99,11 +99,11 @@ class StopFile:
         return self._stopped
 
 
-Found = Sequence[Outcome | Exception]
+Outcomes = Sequence[Outcome | Exception]
 
 
-def _begin(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
-    """From the first step; a folder without a checkpoint is started over."""
+def _start(some: Sequence[Planned], how: How, stop: StopFile) -> Outcomes:
+    """Train from the first step; a folder without a checkpoint is started over."""
     execution = _execution(how, stop) | {"checkpoint_every": how.checkpoint_every}
     experiments = [planned.experiment for planned in some]
     folders = [planned.folder for planned in some]
@@ -112,31 +112,31 @@ def _begin(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
     )
 
 
-def _go_on(some: Sequence[Planned], how: How, stop: StopFile) -> Found:
-    """From the newest checkpoints; in lockstep where there are several, unless one is damaged."""
+def _resume(some: Sequence[Planned], how: How, stop: StopFile) -> Outcomes:
+    """Resume from the newest checkpoints; in lockstep, unless one of several is damaged."""
     execution = _execution(how, stop)
     if len(some) > 1:
         try:
-            wanted = [planned.experiment for planned in some]
+            experiments = [planned.experiment for planned in some]
             folders = [planned.folder for planned in some]
-            return resume_together(folders, trust=wanted, **execution)
+            return resume_together(folders, trust=experiments, **execution)
         except Exception:
             pass  # each on its own then, to see whose fault it is
-    return [_caught(1, partial(_resumed_alone, one, how, execution))[0] for one in some]
+    return [_caught(1, partial(_resume_alone, one, how, execution))[0] for one in some]
 
 
-def _resumed_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Found:
-    """From the newest whole checkpoint, or from the first step where none is whole."""
+def _resume_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Outcomes:
+    """Resume from the newest whole checkpoint, or from the first step where none is whole."""
     for step in reversed(checkpoint_steps(planned.folder)):
         try:
             return [resume(planned.folder, step=step, trust=[planned.experiment], **execution)]
         except BadFileError:
             continue
-    begun = run(
+    outcome = run(
         planned.experiment, planned.folder, overwrite="unfinished",
         checkpoint_every=how.checkpoint_every, **execution,
     )  # fmt: skip
-    return [begun]
+    return [outcome]
 
 
 def _execution(how: How, stop: StopFile) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _execution(how: How, stop: StopFile) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _caught(runs: int, train: Callable[[], Found]) -> Found:
-    """What is raised before any run has begun is every run's end."""
+def _caught(runs: int, train: Callable[[], Outcomes]) -> Outcomes:
+    """Train; an error that is raised before any run has begun is every run's end."""
     try:
         return train()
     except Exception as error:
@@ -163,22 +163,24 @@ def _evaluated(planned: Planned, stop: StopFile) -> Ended:
     try:
         run_post_training(planned.folder, planned.afterwards, trust=[planned.experiment])
     except Exception as error:
-        return _told(error)
+        return _ended(error)
     return Ended(status)
 
 
-def _told(found: Outcome | Exception) -> Ended:
-    if not isinstance(found, Exception):
-        return Ended(found.status)
-    if isinstance(found, FolderInUseError | FolderTakenError):
-        return Ended(ELSEWHERE, str(found))
-    words = str(found) if isinstance(found, RunFailedError) else f"{type(found).__name__}: {found}"
-    details = "".join(traceback.format_exception(found))
+def _ended(outcome: Outcome | Exception) -> Ended:
+    if not isinstance(outcome, Exception):
+        return Ended(outcome.status)
+    if isinstance(outcome, FolderInUseError | FolderTakenError):
+        return Ended(ELSEWHERE, str(outcome))
+    words = str(outcome)
+    if not isinstance(outcome, RunFailedError):
+        words = f"{type(outcome).__name__}: {words}"
+    details = "".join(traceback.format_exception(outcome))
     return Ended("failed", " ".join(words.split()), details)
 
 
 def _wait_for(folder: Path) -> None:
-    """Until a lost worker's lock is stale; one of another machine is gone with its machine."""
+    """Wait until a lost worker's lock is stale; one of another machine is gone with its machine."""
     lock = FolderLock(folder / LOCK)
     give_up = time.monotonic() + PATIENCE
     while lock.held() and time.monotonic() < give_up:

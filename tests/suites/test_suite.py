@@ -1,7 +1,7 @@
 import pytest
 
-from kalmanac._suites.quick import QUICK, quick, quick_evaluation
 from kalmanac._suites.registry import SUITES
+from kalmanac._suites.suite import QUICK, quick, quick_evaluation
 
 
 @pytest.mark.parametrize("suite", SUITES)
