@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from kalmanac._checked_fields import Above, AtLeast, CheckedFields, Within
+from kalmanac._checked_fields import Above, AtLeast, CheckedFields, MayBeInfinite, Within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,7 @@ class Filter(CheckedFields):
     span: tuple[float, float] = (0.0, 1.0)
     kind: Literal["low", "high"] = "low"
     on: bool = True
+    limit: Annotated[float | None, MayBeInfinite(), Above(0)] = None
     rest: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -27,7 +28,12 @@ class Filter(CheckedFields):
             raise ValueError("kind: got 'high' for a filter that is off, expected 'low'")
 
 
+def test_a_limit_may_limit_nothing():
+    assert Filter(limit=float("inf")).limit == float("inf")
+
+
 def test_values_take_the_types_of_their_fields():
+    assert Filter(on=np.False_).on is False
     made = Filter(rate=2, order=np.int64(3), noise=np.float32(0.5), widths=[4, np.int32(5)])
     assert made == Filter(rate=2.0, order=3, noise=0.5, widths=(4, 5))
     assert [type(x) for x in (made.rate, made.order, made.noise)] == [float, int, float]
@@ -42,6 +48,9 @@ def test_values_take_the_types_of_their_fields():
     [
         ({"rate": 0}, "rate: got 0.0, expected a number above 0"),
         ({"rate": float("nan")}, "rate: got nan, expected a finite number"),
+        ({"limit": float("nan")}, "limit: got nan, expected a finite number"),
+        ({"limit": float("-inf")}, "limit: got -inf, expected a number above 0"),
+        ({"rate": float("inf")}, "rate: got inf, expected a finite number"),
         ({"rate": "fast"}, "rate: got 'fast', expected a number"),
         ({"rate": True}, "rate: got True, expected a number"),
         ({"share": 0.0}, "share: got 0.0, expected a number in (0, 1]"),

@@ -64,3 +64,10 @@ def test_a_loaded_model_keeps_what_decides_its_networks():
 def test_settings_need_no_torch():
     code = "import kalmanac._settings, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_norm_that_clips_nothing_and_no_settings_of_the_encoder_are_fine():
+    from kalmanac import Experiment, RecurrentSAC
+
+    assert Experiment(max_grad_norm=float("inf")).max_grad_norm == float("inf")
+    assert RecurrentSAC(encoder_settings=None).settings.encoder_settings == {}

@@ -63,6 +63,15 @@ class Within(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class MayBeInfinite:
+    """A number may be infinite, such as a limit that limits nothing."""
+
+    def holds(self, number: float) -> bool:
+        """Whether the number is within the bound: it always is."""
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
 class CheckedFields:
     """Gives every field the type that its annotation names, and refuses what does not fit.
 
@@ -74,7 +83,10 @@ class CheckedFields:
         kind: type = type(self)
         for name, hint in _hints(kind).items():
             value = fitting(name, _plain(getattr(self, name)), hint)
-            for bound in _bounds(kind).get(name, ()):
+            bounds = _bounds(kind)[name]
+            if MayBeInfinite() not in bounds:
+                _require_finite(name, value)
+            for bound in bounds:
                 _require(name, value, bound)
             object.__setattr__(self, name, value)
         self.check()
@@ -108,9 +120,11 @@ def fitting(name: str, value: Any, hint: Any) -> Any:
     elif hint in (int, float):
         number = Integral if hint is int else Real
         if not isinstance(value, bool) and isinstance(value, number):
-            if not math.isfinite(value):
+            if math.isnan(value):
                 raise ValueError(f"{name}: got {value!r}, expected a finite number")
             return hint(value)
+    elif hint is bool and getattr(getattr(value, "dtype", None), "kind", "") == "b":
+        return bool(value)
     elif isinstance(value, get_origin(hint) or hint):
         return value
     raise TypeError(f"{name}: got {value!r}, expected {spell(hint)}")
@@ -128,7 +142,13 @@ def _one_of(name: str, value: Any, hint: Any) -> Any:
     raise refused or TypeError(f"{name}: got {value!r}, expected {spell(hint)}")
 
 
-def _require(name: str, value: Any, bound: AtLeast | Above | Within) -> None:
+def _require_finite(name: str, value: Any) -> None:
+    for number in value if isinstance(value, tuple) else (value,):
+        if type(number) is float and not math.isfinite(number):
+            raise ValueError(f"{name}: got {value!r}, expected a finite number")
+
+
+def _require(name: str, value: Any, bound: AtLeast | Above | Within | MayBeInfinite) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         if type(number) in (int, float) and not bound.holds(number):
             noun = "an integer" if type(number) is int else "a number"
@@ -150,10 +170,8 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _bounds(kind: type) -> dict[str, list[Any]]:
-    """The bounds of those fields that have some."""
-    notes = field_notes(kind).items()
-    bounds = {
-        name: [x for x in extras if isinstance(x, AtLeast | Above | Within)]
-        for name, extras in notes
+    """The bounds of every field."""
+    return {
+        name: [x for x in extras if isinstance(x, AtLeast | Above | Within | MayBeInfinite)]
+        for name, extras in field_notes(kind).items()
     }
-    return {name: extras for name, extras in bounds.items() if extras}

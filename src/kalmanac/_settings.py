@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from kalmanac._checked_fields import Above, AtLeast, CheckedFields, Within, field_notes
+from kalmanac._checked_fields import (
+    Above,
+    AtLeast,
+    CheckedFields,
+    MayBeInfinite,
+    Within,
+    field_notes,
+)
 
 ActorObjective = Literal["auto", "mixed", "value", "cross-entropy"]
 Drawing = Literal["episodes", "starts", "transitions"]
@@ -123,7 +130,7 @@ class SACSettings(EncoderSettings):
     """For discrete actions, the target entropy as a share of the largest, log A."""
     initial_ent_coef: Annotated[float, Above(0)] = 1.0
     """Where a learned temperature starts."""
-    log_std_range: Annotated[Pair, Fixed()] = (-20.0, 2.0)
+    log_std_range: Annotated[Pair, MayBeInfinite(), Fixed()] = (-20.0, 2.0)
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: Annotated[float, Above(0), Fixed()] = 1.0
     """Scale of the heads' orthogonal initial weights."""
@@ -144,7 +151,7 @@ class SACSettings(EncoderSettings):
     """Channels of the convolutions that look at an image; each halves its sides."""
     image_features: Annotated[int, AtLeast(1), Fixed()] = 64
     """Features of an image, beside the observation's numbers."""
-    max_grad_norm: Annotated[float | None, Above(0)] = None
+    max_grad_norm: Annotated[float | None, MayBeInfinite(), Above(0)] = None
     """Gradients of actor and critic are clipped to this norm, each on its own."""
     privileged_critic: Annotated[bool, Fixed()] = False
     """The critic sees the true state beside the observation."""
@@ -263,8 +270,8 @@ CHANGEABLE = tuple(name for name, notes in field_notes(SACSettings).items() if F
 
 def as_it_was(experiment: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a recorded run with what it leaves unsaid."""
-    unsaid = EARLIER_ENCODERS.get(experiment["encoder"], {})
-    settings = {**unsaid, **experiment["encoder_settings"]}
+    unsaid = EARLIER_ENCODERS.get(str(experiment.get("encoder")), {})
+    settings = {**unsaid, **experiment.get("encoder_settings", {})}
     return {**EARLIER, **experiment, "encoder_settings": settings}
 
 

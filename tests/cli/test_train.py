@@ -63,6 +63,17 @@ def test_the_file_of_an_older_run_asks_for_what_it_did(trained, tmp_path):
     assert (mine.average_policy, mine.actor_objective) == (True, "auto")
 
 
+def test_a_transformer_of_an_older_run_has_no_dropout_again(trained, tmp_path):
+    settings = read_experiment(trained) | {"encoder": "transformer", "encoder_settings": {}}
+    (tmp_path / "experiment.json").write_text(json.dumps(settings))
+    (tmp_path / "metrics.jsonl").touch()
+    older = experiment_from("--config", str(tmp_path / "experiment.json"))
+    assert older.encoder_settings["dropout"] == 0.0
+    assert (
+        experiment_from("best-arm", "--encoder", "transformer").encoder_settings["dropout"] == 0.1
+    )
+
+
 def test_training_leaves_a_run_that_can_be_read(trained):
     experiment = Experiment.from_data(read_experiment(trained))
     assert (experiment.agent, experiment.total_steps) == ("memoryless", 64)

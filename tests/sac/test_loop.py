@@ -158,6 +158,7 @@ def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
     assert recorded == [[members[0].training, members[1].training]]
     metrics = [member.metrics for member in members]
     assert metrics == [[{"branch": 0}], [{"branch": 1}], [{"by": "its own graph"}]]
+    assert loop._graphed_updates is None, "its memory is free as soon as one of them has left"
 
 
 def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:

@@ -32,7 +32,7 @@ from kalmanac._messages import expect_known
 from kalmanac._ops.device import check_device
 from kalmanac._sac.episode_streams import EnvironmentFailedError, closed
 from kalmanac._sac.progress import Progress
-from kalmanac._settings import EARLIER
+from kalmanac._settings import as_it_was
 from kalmanac._suites.registry import PRESETS, TASKS, default_folder, preset, starting_point
 
 
@@ -133,7 +133,7 @@ def _read_settings(config: Path) -> dict[str, Any]:
     """Read the settings in a file; those of an older run are what it did then."""
     settings = read_config(config)
     of_a_run = config.name == EXPERIMENT and is_run(config.parent)
-    return {**EARLIER, **settings} if of_a_run else settings
+    return as_it_was(settings) if of_a_run else settings
 
 
 def check_parts(experiment: Experiment, device: str, seeds: int = 1) -> None:

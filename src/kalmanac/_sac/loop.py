@@ -185,6 +185,7 @@ class TrainingLoop:
     def _leave(self, number: int) -> None:
         """End a member, whatever has happened to it."""
         self._active.remove(number)
+        self._graphed_updates = None  # it knows this member: its memory is to be free
         try:
             self.members[number].end()
         except KeyboardInterrupt:

@@ -69,6 +69,8 @@ class RecurrentSAC:
         self, *, env: Environment | None = None, seed: int | None = None,
         device: str | torch.device = "auto", **settings: Any,
     ) -> None:  # fmt: skip
+        if settings.get("encoder_settings", ...) is None:  # as wrappers pass what was not given
+            del settings["encoder_settings"]
         self.settings = AgentSettings(**settings)
         self.device = choose_device(device)
         self.seed = _seed(seed)
