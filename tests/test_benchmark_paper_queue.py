@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kalmanac._cli.train import VERB, chosen
+from kalmanac._cli.train import VERB, experiment_from
 from kalmanac._cli.verb import read_call
 from kalmanac._files.run_reader import CHECKPOINTS, SUMMARY
 from kalmanac._report.groups import make_groups
@@ -81,7 +81,7 @@ def test_calls_make_the_very_runs(cells, scripts):
     one_each = {(cell.block, str(cell.experiment.encoder_settings)): cell for cell in cells}
     for cell in one_each.values():
         words = scripts["paper_cells"].call(cell.experiment).split()
-        assert chosen(read_call("train", VERB, words)) == cell.experiment, cell.name
+        assert experiment_from(read_call("train", VERB, words)) == cell.experiment, cell.name
 
 
 def test_next_are_the_first_that_are_not_done_and_fit(queue, cells, tmp_path):

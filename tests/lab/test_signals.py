@@ -30,7 +30,7 @@ def test_after_the_second_one_signals_are_not_heard_for_a_while_and_then_kill(mo
         assert stop()
         monkeypatch.setattr("kalmanac._lab.active_run.PATIENCE", -1.0)
         monkeypatch.setattr("os.kill", lambda *what: killed.append(what))
-        stop._heard(signal.SIGTERM, None)
+        stop._on_signal(signal.SIGTERM, None)
         assert killed == [(os.getpid(), signal.SIGTERM)]
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
