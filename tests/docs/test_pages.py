@@ -111,7 +111,7 @@ def test_the_environment_of_the_page_on_checkpoints_goes_on_exactly(run_in):
 )
 def test_links_of_the_pages_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text())
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).is_file()] == []
 
 
 def named_files(text):
