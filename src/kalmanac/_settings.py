@@ -143,8 +143,10 @@ class SACSettings(EncoderSettings):
     """The critic's target counts the entropy of later steps as reward (the paper's); False leaves
     entropy to the actor, so that values keep to the rewards' scale."""
     average_policy: Annotated[bool, Fixed(), Later(False)] = True
-    """Evaluations, predictions and saved policies use a running average of the actor's weights
-    (rate tau); exploration uses the newest weights."""
+    """Evaluations, predictions and saved policies use a running average of the actor's weights;
+    exploration uses the newest weights."""
+    average_tau: Annotated[float | None, Within(0, 1, "(]"), Later()] = None
+    """Share of the actor that the averaged policy takes over with each update; None is tau."""
     previous_action: Annotated[bool, Fixed()] = True
     """The agent sees its previous action beside the observation."""
     image_channels: Annotated[tuple[int, ...], AtLeast(1), Fixed()] = (16, 32, 32)

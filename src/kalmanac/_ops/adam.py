@@ -1,7 +1,7 @@
 """Adam over one flat tensor, with clipped groups and a tensor that follows (Kingma & Ba, 2015).
 
 m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  x ← x - lr m̂ / (√v̂ + ε),   ε = 1e-8
-y ← y + τ (x - y) for the tensor y that follows a part of x
+y ← y + τ (x - y) for the tensor y that follows a part of x; its two halves have rates of their own
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Rates(NamedTuple):
 
     learning_rate: float
     betas: tuple[float, float]
-    tau: float
+    taus: tuple[float, float]  # of what follows, before and after `Moving.border`
     max_norm: float | None  # the gradients of groups are clipped to it, each on its own
 
 
@@ -33,11 +33,13 @@ class Moving(NamedTuple):
     square: Tensor
     steps: Tensor  # ()
     trailing: Tensor  # follows values[begin : begin + its length]
+    begin: int
+    border: int  # in `trailing`: from here on, the second rate
 
 
 def adam_step(
     moving: Moving, gradients: Sequence[Tensor], slots: Sequence[Tensor], gaps: Sequence[Tensor],
-    groups: Sequence[slice], begin: int, rates: Rates,
+    groups: Sequence[slice], rates: Rates,
 ) -> list[Tensor]:  # fmt: skip
     """Move once by the gradients of all parameters, in their order.
 
@@ -45,7 +47,6 @@ def adam_step(
         slots: views of `moving.gradients`, one for each gradient.
         gaps: zeros that fill the room behind each slot.
         groups: the parts of `values` whose gradients are clipped; two at most.
-        begin: where the part begins that `moving.trailing` follows.
 
     Returns:
         The norms of the groups' gradients, 0-d, before they were clipped.
@@ -55,7 +56,7 @@ def adam_step(
 
         torch._foreach_copy_(list(slots), [g.contiguous() for g in gradients])
         return step(
-            *moving, groups=groups, begin=begin, learning_rate=rates.learning_rate, tau=rates.tau,
+            *moving, groups=groups, learning_rate=rates.learning_rate, taus=rates.taus,
             max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
         )  # fmt: skip
     beside = [x for g, gap in zip(gradients, gaps, strict=True) for x in (g, gap)]
@@ -72,5 +73,9 @@ def adam_step(
         lr=rates.learning_rate, beta1=rates.betas[0], beta2=rates.betas[1], weight_decay=0.0,
         eps=TINY, amsgrad=False, maximize=False,
     )  # fmt: skip
-    moving.trailing.lerp_(moving.values[begin : begin + len(moving.trailing)], rates.tau)
+    followed = moving.values[moving.begin : moving.begin + len(moving.trailing)]
+    for half, tau in zip(
+        (slice(moving.border), slice(moving.border, None)), rates.taus, strict=True
+    ):
+        moving.trailing[half].lerp_(followed[half], tau)
     return norms

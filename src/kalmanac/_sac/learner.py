@@ -90,11 +90,13 @@ class Learner:
             "temperature": [self.log_alpha] if self.learns_temperature else [],
         }
         self._learned = [p for group in learned.values() for p in group]
-        follows: list[tuple[str, Actor | Critic]] = [("critic", self.target)]
+        copies: list[Actor | Critic] = [self.target]
+        rates = {"critic": settings.tau}
         if settings.average_policy:
-            follows.insert(0, ("actor", self.averaged))
-        copied = flatten_parameters([p for _, module in follows for p in module.parameters()])
-        trailing = Trailing([group for group, _ in follows], copied, settings.tau)
+            copies.insert(0, self.averaged)
+            rates = {"actor": settings.average_tau or settings.tau} | rates
+        copied = flatten_parameters([p for module in copies for p in module.parameters()])
+        trailing = Trailing(rates, copied)
         betas = (settings.adam_betas[0], settings.adam_betas[1])
         self.optimizer = Adam(learned, settings.learning_rate, trailing, betas)
 

@@ -18,12 +18,11 @@ ALIGNED = 16  # numbers: parameters begin at multiples of 64 bytes, as matrix pr
 
 
 class Trailing(NamedTuple):
-    """A tensor that follows the values of neighboring groups: after each step,
+    """A tensor that follows the values of one or two neighboring groups: after each step,
     x ← x + rate · (values - x)."""
 
-    groups: Sequence[str]  # one or more, in the order of Adam's groups
+    rates: Mapping[str, float]  # of each group, in the order of Adam's
     values: Tensor
-    rate: float
 
 
 class Adam:
@@ -40,7 +39,6 @@ class Adam:
         self.values = flatten_parameters(everything)
         self.spans = _spans(groups)
         self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
-        self._begin = self.spans[trailing.groups[0]].start
         self.gradients = torch.zeros_like(self.values)
         self._slots = _views(self.gradients, everything)
         self._gaps = [self.values.new_zeros(_room(p) - p.numel()) for p in everything]
@@ -48,7 +46,8 @@ class Adam:
         self._square = torch.zeros_like(self.values)
         self._steps = self.values.new_zeros(())
         tensors = (self.values, self.gradients, self._average, self._square, self._steps)
-        self._moving = Moving(*tensors, trailing.values)
+        first = self.spans[next(iter(trailing.rates))]
+        self._moving = Moving(*tensors, trailing.values, first.start, first.stop - first.start)
 
     @torch.no_grad()
     def step(
@@ -58,11 +57,10 @@ class Adam:
 
         Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
         """
-        rates = Rates(self.learning_rate, self.betas, self.trailing.rate, max_norm)
+        taus = list(self.trailing.rates.values())
+        rates = Rates(self.learning_rate, self.betas, (taus[0], taus[-1]), max_norm)
         groups = [self.spans[name] for name in clipped]
-        norms = adam_step(
-            self._moving, gradients, self._slots, self._gaps, groups, self._begin, rates
-        )
+        norms = adam_step(self._moving, gradients, self._slots, self._gaps, groups, rates)
         return dict(zip(clipped, norms, strict=True))
 
     def state_dict(self) -> dict[str, Tensor]:
