@@ -86,18 +86,17 @@ def run_verb(name: str, module: str, argv: Sequence[str]) -> int:
 def read_call(name: str, verb: Verb, argv: Sequence[str]) -> Call:
     """What the words after `kalmanac NAME` ask for; --help prints it and leaves."""
     flags = [verb.options]
+    usage = f"kalmanac {name} {verb.words}".rstrip()
     if {"-h", "--help"} & set(argv):
         words = [word for word in argv if not word.startswith("-")]
         more = {} if verb.settings is None else {"experiment": verb.settings(words)}
-        show_help(
-            f"kalmanac {name} {verb.words}".rstrip(), verb.description, run=verb.options(), **more
-        )
+        show_help(usage, verb.description, run=verb.options(), **more)
     if verb.settings is not None:
         flags.append(type(verb.settings(())))
     words, (values, *changes) = read_words(argv, verb.most, *flags)
-    if len(words) < verb.least:
-        what = verb.words.partition(" ")[0]
-        raise ValueError(f"{what.lower()}: got none, expected kalmanac {name} {verb.words}")
+    if not verb.least <= len(words) <= verb.most:
+        what = verb.words.partition(" ")[0].strip("[]").lower() or "words"
+        raise ValueError(f"{what}: got {' '.join(words) or 'none'}, expected {usage} [options]")
     return Call(words, verb.options(**values), changes[0] if changes else {})
 
 
