@@ -4,6 +4,7 @@
 # imported when it is first asked for, so that `import kalmanac` takes no time. What is written
 # twice, the imports for editors and type checkers and the table for Python, is compared by a test.
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -163,3 +164,31 @@ if not TYPE_CHECKING:  # so that type checkers see a name that is not there
 def __dir__() -> list[str]:
     """The public names, imported or not, beside the module's own."""
     return sorted({*globals(), *_HOMES})
+
+
+class _WithGymnasium:
+    """Registers "kalmanac/BestArm-v0" as soon as somebody imports Gymnasium."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Find Gymnasium where others do, and have `kalmanac._envs` imported right after it."""
+        if name != "gymnasium":
+            return None
+        from importlib.util import find_spec
+
+        sys.meta_path.remove(self)
+        if (spec := find_spec(name)) is None or (loader := spec.loader) is None:
+            return spec
+        execute = loader.exec_module
+
+        def execute_and_register(module: Any) -> None:
+            execute(module)
+            import_module("kalmanac._envs")
+
+        loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium" in sys.modules:
+    import_module("kalmanac._envs")
+else:
+    sys.meta_path.insert(0, _WithGymnasium())
