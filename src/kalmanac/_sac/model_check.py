@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,7 @@ MODERATE = {
 }  # fmt: skip
 _WINDOW = ("context_length", "burn_in")
 CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
+_SWITCHES = [name for name, x in get_type_hints(AgentSettings).items() if bool in (x, *get_args(x))]
 
 
 @contextmanager
@@ -90,6 +91,8 @@ def config_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = {name: value for name, value in EARLIER.items() if name in CONFIG}
     config |= document["config"]
+    # agents used to take, and to save, 0 and 1 for these
+    config |= {name: bool(config[name]) for name in _SWITCHES if config.get(name) in (0, 1)}
     if unknown := set(config) - CONFIG:
         raise ValueError(f"config: got {', '.join(sorted(map(str, unknown)))}, expected settings")
     return config
