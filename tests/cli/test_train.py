@@ -13,6 +13,7 @@ from kalmanac._cli.verb import read_call
 from kalmanac._files.run_reader import read_experiment, read_metrics, read_summary
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.run import run
+from kalmanac._messages import expect_known
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from kalmanac._suites.registry import default_folder
 
@@ -293,11 +294,11 @@ def test_a_call_that_cannot_be_understood_gets_one_line(
 
 def test_an_evaluation_that_cannot_be_built_is_refused(tmp_path, capsys, monkeypatch):
     def fail(experiment, name):
-        raise ValueError(f"evaluation: got {name}, expected another")
+        expect_known("evaluation", name, ["another"])
 
     monkeypatch.setattr(verb, "evaluation_environment", fail)
     assert call(f"train best-arm {SHORT} --folder {tmp_path / 'a'}") == 2
-    assert capsys.readouterr().err.endswith("evaluation: got in, expected another\n")
+    assert capsys.readouterr().err.endswith("evaluation: got 'in'; expected one of another\n")
     assert not (tmp_path / "a").exists()
 
 

@@ -1,5 +1,6 @@
 """What a verb is made of, and the one function that runs it: the parser before, errors after."""
 
+import dis
 import importlib
 import importlib.util
 import sys
@@ -104,7 +105,9 @@ def exit_status(error: Exception) -> int | None:
     """2 for what was asked for, 1 for what went wrong outside; None for a bug of ours."""
     if isinstance(error, RefusedError):
         return error.status
-    if isinstance(error, ValueError | TypeError | ModuleNotFoundError | OSError):
+    if isinstance(error, ValueError | TypeError):
+        return 2 if _is_refusal(error) else None
+    if isinstance(error, ModuleNotFoundError | OSError):
         return 2
     import gymnasium
 
@@ -114,6 +117,18 @@ def exit_status(error: Exception) -> int | None:
     if isinstance(error, gymnasium.error.Error):
         return 2
     return 1 if isinstance(error, EnvironmentFailedError | RunFailedError) else None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a `raise` of this package made the error: one that Python makes is a bug of ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    package, _, _ = str(trace.tb_frame.f_globals.get("__name__")).partition(".")
+    last = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    return package == "kalmanac" and last == dis.opmap["RAISE_VARARGS"]
 
 
 @contextmanager
