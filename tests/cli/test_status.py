@@ -14,7 +14,7 @@ from tests.sweep.small import planned
 
 def test_every_state_is_counted_and_failures_are_explained(tmp_path, capsys):
     plan = planned(tmp_path, *(dataclasses.replace(TINY, seed=seed) for seed in range(6)))
-    plan[1] = plan[1]._replace(afterwards=(GridOfBandits(),), suites=("other",))
+    plan[1] = plan[1]._replace(post_training=(GridOfBandits(),), suites=("other",))
     record = Record(tmp_path)
     record.plan(plan)
     for one, status in zip(plan, ["finished", "finished", "interrupted", "failed"], strict=False):

@@ -183,7 +183,7 @@ def test_choices_give_the_values_that_hold():
     assert told["warm-up"].startswith(f"{experiment.learning_starts:,} ")
     assert told["how windows are drawn"].startswith(f"`{experiment.drawing}`")
     start = f"α = {experiment.initial_ent_coef:g};"
-    assert told["start of a learnt temperature"].startswith(start)
+    assert told["start of a learned temperature"].startswith(start)
     assert told["heads' initial weights"].startswith(f"orthogonal, gain {experiment.head_gain:g}")
     assert told["parallel environments"].startswith(
         f"{experiment.num_envs}; the update-to-data ratio"

@@ -107,7 +107,7 @@ def changed_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
         others = ", ".join(other for other in known if other != name)
         raise ValueError(
             f"{name}: got {value!r} for a model that is loaded, expected none: its weights were "
-            f"learnt with its own; {others} can be changed"
+            f"learned with its own; {others} can be changed"
         )
     return {**config, **changes}
 
@@ -148,7 +148,7 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     counts = {name: document[name] for name in ("num_timesteps", "num_updates")}
     state = document["normaliser"]
     if state is not None:
-        counts["normaliser.count"] = state["count"]
+        counts["normalizer.count"] = state["count"]
         for name in ("mean", "squares"):
             if not state[name].isfinite().all() or (state["squares"] < 0).any():
                 raise ValueError(f"{name}: got {state[name]}, expected finite numbers")

@@ -161,7 +161,7 @@ def _evaluated(planned: Planned, stop: StopFile) -> Ended:
     if stop():
         return Ended(status if planned.done else "interrupted")
     try:
-        run_post_training(planned.folder, planned.afterwards, trust=[planned.experiment])
+        run_post_training(planned.folder, planned.post_training, trust=[planned.experiment])
     except Exception as error:
         return _ended(error)
     return Ended(status)
