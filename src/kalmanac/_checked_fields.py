@@ -118,6 +118,8 @@ def field_notes(kind: type) -> dict[str, tuple[Any, ...]]:
 
 def fitting(name: str, value: Any, hint: Any) -> Any:
     """`value` as type `hint`; numbers of other libraries become Python's, ints pass for floats."""
+    if type(value) is hint and hint is not float:  # as most are; a float may be none
+        return value
     if get_origin(hint) in (Union, types.UnionType):
         return _one_of(name, value, hint)
     if get_origin(hint) is Literal:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import gymnasium
 import pytest
@@ -12,6 +13,7 @@ from kalmanac._cli.program import main
 from kalmanac._cli.verb import read_call
 from kalmanac._files.run_reader import read_experiment, read_metrics, read_summary
 from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.resources import estimate
 from kalmanac._lab.run import run
 from kalmanac._messages import expect_known
 from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -43,6 +45,11 @@ def call(words):
 
 def experiment_from(*words):
     return verb.experiment_from(read_call("train", verb.VERB, words))
+
+
+@pytest.fixture(autouse=True)
+def brief_estimates(monkeypatch):
+    monkeypatch.setattr(verb, "estimate", partial(estimate, seconds=0.01))
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +107,9 @@ def test_several_seeds_lie_side_by_side(trained, tmp_path, capsys):
 def test_training_says_what_it_will_take_and_how_it_ended(tmp_path, capsys):
     words = f"train best-arm-demo {SHORT} --folder {tmp_path / 'a'}"
     assert call(words) == 0
-    first, estimate, *lines, best, last, end = capsys.readouterr().out.splitlines()
+    first, takes, *lines, best, last, end = capsys.readouterr().out.splitlines()
     assert first == "best-arm with memoryless, seed 0, shortened: 64 steps"
-    assert re.fullmatch(r"about \d+ s, \d\.\d GB", estimate)
+    assert re.fullmatch(r"about \d+ s, \d\.\d GB", takes)
     assert [line.split(":")[0] for line in lines] == ["step 32", "step 64"]
     assert best.startswith("best, step ")
     assert last.startswith("last, step 64: in ")
