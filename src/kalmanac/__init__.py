@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kalmanac._envs.checkpointable import environment_state as environment_state
     from kalmanac._envs.checkpointable import restore_environment as restore_environment
     from kalmanac._envs.extras import MissingExtraError as MissingExtraError
+    from kalmanac._envs.novel import HiddenNumbers as HiddenNumbers
     from kalmanac._envs.registry import ENVS as ENVS
     from kalmanac._envs.registry import EnvironmentSpec as EnvironmentSpec
     from kalmanac._envs.registry import make_env as make_env
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from kalmanac._envs.sensors import ActionNoise as ActionNoise
     from kalmanac._envs.sensors import Corruption as Corruption
     from kalmanac._envs.sensors import FrameRepeat as FrameRepeat
-    from kalmanac._envs.sensors import HiddenNumbers as HiddenNumbers
     from kalmanac._envs.sensors import ObservationDelay as ObservationDelay
     from kalmanac._envs.sensors import ObservationDropout as ObservationDropout
     from kalmanac._envs.sensors import ObservationNoise as ObservationNoise
@@ -117,7 +117,7 @@ _HOMES = {
     "ObservationDelay": "kalmanac._envs.sensors",
     "ActionNoise": "kalmanac._envs.sensors",
     "FrameRepeat": "kalmanac._envs.sensors",
-    "HiddenNumbers": "kalmanac._envs.sensors",
+    "HiddenNumbers": "kalmanac._envs.novel",
     "PrivilegedObservation": "kalmanac._envs.wrappers",
     "Checkpointable": "kalmanac._envs.wrappers",
     "environment_state": "kalmanac._envs.checkpointable",
