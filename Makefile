@@ -3,8 +3,9 @@
 
 PYTHON ?=
 RUN := .venv/bin/python -m
-# Two workers with one torch thread each: the tests' tensors are too small for more.
-PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(RUN) pytest -q -n 2
+# Two workers with one torch thread each: the tests' tensors are too small for more. Each takes half
+# of the files, so that what a file's tests share is made once, and then some of what the other has.
+PYTEST := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(RUN) pytest -q -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help ready demo test test-all lint format bench docs clean

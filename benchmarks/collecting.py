@@ -111,7 +111,7 @@ def parts(model: RecurrentSAC, steps: int) -> dict[str, float]:
         for _ in range(steps):
             loop.collect()
         samples.append(spent | {"all": time.process_time() - began})
-    fastest = min(samples[1:], key=lambda one: one["all"])  # a neighbour slows the others
+    fastest = min(samples[1:], key=lambda one: one["all"])  # a neighbor slows the others
     found = {name: 1e3 * seconds / steps for name, seconds in fastest.items()}
     whole = found.pop("all")
     rest = whole - sum(found.values())

@@ -4,7 +4,7 @@
 
 A replay with full windows on the device; every update draws its own batch inside the graph. Seeds
 are branches of one graph. The peers are a recurrent SAC as it is commonly written (nn.GRU, eager
-PyTorch, one optimiser each) and our update with vssm+kf as one jit of JAX (jax_sac.py), if there is
+PyTorch, one optimizer each) and our update with vssm+kf as one jit of JAX (jax_sac.py), if there is
 a JAX with CUDA; both learn from one batch again and again.
 """
 
@@ -38,7 +38,7 @@ NOTES = (
 
 
 class DrawnUpdate(Work):
-    """What a training's update is: a batch drawn, and learnt from."""
+    """What a training's update is: a batch drawn, and learned from."""
 
     def __init__(self, learner: Learner, replay: Replay, batch: int, context: int) -> None:
         self.learner, self.replay, self.shape = learner, replay, (batch, context)

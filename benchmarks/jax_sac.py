@@ -29,7 +29,7 @@ kalman_filter = jax_filter(jax)
 
 
 class Rules(NamedTuple):
-    """The numbers that are not learnt."""
+    """The numbers that are not learned."""
 
     learning_rate: float
     gamma: float
@@ -43,7 +43,7 @@ class Rules(NamedTuple):
 class State(NamedTuple):
     """What an update changes."""
 
-    learnt: Parameters  # actor, critic and log α
+    learned: Parameters  # actor, critic and log α
     target: Parameters  # named as the critic
     average: Parameters  # of gradients, for Adam
     square: Parameters
@@ -53,17 +53,17 @@ class State(NamedTuple):
 class JaxSAC:
     """The agent's state and its compiled update."""
 
-    def __init__(self, learnt: Parameters, target: Parameters, rules: Rules) -> None:
-        average, square = ({k: _zero(x) for k, x in learnt.items()} for _ in range(2))
-        self.state = State(learnt, target, average, square, _zero(learnt["log_alpha"]))
+    def __init__(self, learned: Parameters, target: Parameters, rules: Rules) -> None:
+        average, square = ({k: _zero(x) for k, x in learned.items()} for _ in range(2))
+        self.state = State(learned, target, average, square, _zero(learned["log_alpha"]))
         self._update = jax.jit(partial(update, rules), donate_argnums=0)
 
     @staticmethod
     def of(learner: Learner) -> "JaxSAC":
-        """With the parameters of a learner that has not learnt yet: Adam begins anew."""
+        """With the parameters of a learner that has not learned yet: Adam begins anew."""
         _check(learner)
         place, own = place_for(learner.device), learner.settings
-        learnt = {
+        learned = {
             f"{part}.{name}": _array(x, place)
             for part, module in (("actor", learner.actor), ("critic", learner.critic))
             for name, x in module.named_parameters()
@@ -74,7 +74,7 @@ class JaxSAC:
         rules = Rules(
             own.learning_rate, own.gamma, own.tau, goal, layer.r_min, layer.q_min, own.adam_betas
         )  # fmt: skip
-        return JaxSAC(learnt | {"log_alpha": _array(learner.log_alpha, place)}, target, rules)
+        return JaxSAC(learned | {"log_alpha": _array(learner.log_alpha, place)}, target, rules)
 
     @staticmethod
     def batch_of(batch: Batch) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class JaxSAC:
     def parameters(self) -> dict[str, np.ndarray[Any, Any]]:
         """Actor, critic, target and log α, by the names of `Learner.state_dict`."""
         target = {f"target{k[6:]}": x for k, x in self.state.target.items()}
-        return jax.device_get(self.state.learnt | target)
+        return jax.device_get(self.state.learned | target)
 
     def settle(self) -> None:
         """Wait for the updates."""
@@ -104,31 +104,31 @@ class JaxSAC:
 def update(rules: Rules, state: State, batch: dict[str, Any]) -> tuple[State, dict[str, Any]]:
     """The next state, and the losses by name."""
 
-    def total(learnt: Parameters) -> tuple[Any, dict[str, Any]]:
-        found = losses(rules, learnt, state.target, batch)
+    def total(learned: Parameters) -> tuple[Any, dict[str, Any]]:
+        found = losses(rules, learned, state.target, batch)
         return sum(found.values()), found  # none reaches another's parameters
 
     with jax.default_matmul_precision("tensorfloat32"):  # on a CPU it is float32 all the same
-        gradients, found = jax.grad(total, has_aux=True)(state.learnt)
+        gradients, found = jax.grad(total, has_aux=True)(state.learned)
     steps = state.steps + 1
     over, rest = rules.betas
     average = _map(lambda m, g: over * m + (1 - over) * g, state.average, gradients)
     square = _map(lambda v, g: rest * v + (1 - rest) * g * g, state.square, gradients)
     pace, scale = rules.learning_rate / (1 - over**steps), jnp.sqrt(1 - rest**steps)
-    learnt = _map(
-        lambda x, m, v: x - pace * m / (jnp.sqrt(v) / scale + TINY), state.learnt, average, square
+    learned = _map(
+        lambda x, m, v: x - pace * m / (jnp.sqrt(v) / scale + TINY), state.learned, average, square
     )
-    target = {k: x + rules.tau * (learnt[k] - x) for k, x in state.target.items()}
-    return State(learnt, target, average, square, steps), found
+    target = {k: x + rules.tau * (learned[k] - x) for k, x in state.target.items()}
+    return State(learned, target, average, square, steps), found
 
 
 def losses(
-    rules: Rules, learnt: Parameters, target: Parameters, batch: dict[str, Any]
+    rules: Rules, learned: Parameters, target: Parameters, batch: dict[str, Any]
 ) -> dict[str, Any]:
     """As `Learner.losses_of`: all encoders run once, and pads count nowhere."""
     valid, frozen = batch["valid"], jax.lax.stop_gradient
     count = jnp.maximum(valid.sum(), 1)
-    temperature = jnp.exp(frozen(learnt["log_alpha"]))
+    temperature = jnp.exp(frozen(learned["log_alpha"]))
     padded = jnp.arange(valid.shape[1] + 1) >= batch["lengths"][:, None]
     tokens = jnp.concatenate([batch["observation"], batch["previous_action"]], -1)
     tokens = jnp.where(padded[..., None], 0, tokens)  # (B, T + 1, O + A)
@@ -137,7 +137,7 @@ def losses(
     def mean(x: Any) -> Any:
         return jnp.where(valid, x, 0).sum() / count
 
-    log_p = jax.nn.log_softmax(policy(rules, _part(learnt, "actor."), tokens, width))
+    log_p = jax.nn.log_softmax(policy(rules, _part(learned, "actor."), tokens, width))
     entropy = -(jnp.exp(log_p) * log_p).sum(-1)  # (B, T + 1)
 
     def value(steps: slice, q: Any) -> Any:
@@ -147,7 +147,7 @@ def losses(
     following = twin_q(rules, _part(target, "critic."), tokens, width)[:, :, 1:]
     later = jnp.where(batch["terminated"], 0, value(slice(1, None), following))
     goal = frozen(batch["reward"] + rules.gamma * later)
-    q = twin_q(rules, _part(learnt, "critic."), tokens[:, :-1], width)
+    q = twin_q(rules, _part(learned, "critic."), tokens[:, :-1], width)
     off = jnp.where(valid, (q * batch["action"]).sum(-1) - goal, 0)
     now = slice(None, -1)
     found = {
@@ -156,7 +156,7 @@ def losses(
     }
     if rules.entropy_goal is not None:
         excess = frozen(mean(entropy[:, now])) - rules.entropy_goal
-        found["ent_coef_loss"] = learnt["log_alpha"] * excess
+        found["ent_coef_loss"] = learned["log_alpha"] * excess
     return found
 
 

@@ -135,10 +135,10 @@ def print_errors(document: dict[str, Any]) -> None:
 def draw(document: dict[str, Any], path: Path) -> None:
     """The error of every seed over the steps, and the two references."""
     figure, axes = plt.subplots(figsize=(5.5, 3.5), layout="constrained")
-    for (name, runs), colour in zip(document["runs"].items(), ("C0", "C1"), strict=True):
+    for (name, runs), color in zip(document["runs"].items(), ("C0", "C1"), strict=True):
         for i, one in enumerate(runs):
             label = f"vssm+kf, {name}" if i == 0 else None
-            axes.plot(one["steps"], one["errors"], colour, label=label, linewidth=1)
+            axes.plot(one["steps"], one["errors"], color, label=label, linewidth=1)
     for name, label, style in (
         ("exact_filter", "exact filter, told", "--"),
         ("best_linear_not_told", "best linear, not told", ":"),

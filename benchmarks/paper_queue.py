@@ -90,7 +90,7 @@ def play(options: argparse.Namespace) -> int:
         cell = cell_of(run)
         free = cell.suite == "best-arm" and cell.experiment.env_settings["cost"] == 0
         names = [cell.suite, HEAT_MAPS] if free else [cell.suite]
-        due = [one for name in names for one in SUITES[name].afterwards(cell.experiment)]
+        due = [one for name in names for one in SUITES[name].post_training(cell.experiment)]
         run_post_training(folder, tuple(due))
         print(f"{cell.name}: {len(due)} evaluations", flush=True)
     return 0

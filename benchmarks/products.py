@@ -21,10 +21,10 @@ from kalmanac._sac.networks import Critic, HistoryNetwork
 
 
 class Layer(NamedTuple):
-    """A linear map of `rows` forward and `learnt` rows backward; `twins` maps of one input."""
+    """A linear map of `rows` forward and `learned` rows backward; `twins` maps of one input."""
 
     rows: int
-    learnt: int  # 0: no backward
+    learned: int  # 0: no backward
     inputs: int
     outputs: int
     into_input: bool = True  # the gradient is wanted further down
@@ -33,7 +33,7 @@ class Layer(NamedTuple):
     @property
     def multiplications(self) -> int:
         """Multiply-adds of all its products."""
-        backward = self.learnt * (1 + self.into_input)
+        backward = self.learned * (1 + self.into_input)
         return self.twins * (self.rows + backward) * self.inputs * self.outputs
 
 
@@ -48,9 +48,9 @@ def layers_of(learner: Learner, batch: Batch) -> list[Layer]:
     found = list(_network(actor.network, tokens, steps))
     own = [layer.weight.shape for layer in actor.head.linear()]
     found += [Layer(tokens, steps, n, m) for m, n in own]
-    for judge, rows, learnt in ((critic, steps, steps), (target, tokens, 0)):
-        found += _network(judge.network, rows, learnt)
-        found += [Layer(steps, learnt, n, m, twins=2) for _, n, m in _shapes(judge)]
+    for judge, rows, learned in ((critic, steps, steps), (target, tokens, 0)):
+        found += _network(judge.network, rows, learned)
+        found += [Layer(steps, learned, n, m, twins=2) for _, n, m in _shapes(judge)]
     if not critic.discrete:  # it judges the policy's actions too, and leads back to them alone
         found += [Layer(steps, 0, n, m, twins=2) for _, n, m in _shapes(critic)]
         found += [Layer(steps, 0, m, n, twins=2) for _, n, m in _shapes(critic)]
@@ -72,17 +72,17 @@ def products(layers: Sequence[Layer], device: torch.device) -> Callable[[int], A
         return pool[role, shape]
 
     calls: list[tuple[Callable[..., Any], Tensor, Tensor, Tensor]] = []
-    for rows, learnt, n, m, into_input, twins in layers:
+    for rows, learned, n, m, into_input, twins in layers:
         heads = () if twins == 1 else (twins,)
         product = torch.mm if twins == 1 else torch.bmm
         x, weight = tensor("x", rows, n).expand(*heads, -1, -1), tensor("weight", *heads, n, m)
         calls.append((product, x, weight, tensor("y", *heads, rows, m)))
-        if learnt:
-            slope, seen = tensor("slope", *heads, learnt, m), tensor("x", learnt, n)
+        if learned:
+            slope, seen = tensor("slope", *heads, learned, m), tensor("x", learned, n)
             seen = seen.expand(*heads, -1, -1)
             calls.append((product, seen.mT, slope, tensor("into weight", *heads, n, m)))
             if into_input:
-                calls.append((product, slope, weight.mT, tensor("into x", *heads, learnt, n)))
+                calls.append((product, slope, weight.mT, tensor("into x", *heads, learned, n)))
 
     def run(_: int) -> None:
         for product, left, right, out in calls:
@@ -95,18 +95,18 @@ def _shapes(critic: Critic) -> list[torch.Size]:
     return [weight.shape for weight in critic.head.weights]
 
 
-def _network(network: HistoryNetwork, rows: int, learnt: int) -> Iterator[Layer]:
+def _network(network: HistoryNetwork, rows: int, learned: int) -> Iterator[Layer]:
     if network.embedder is None or network.encoder is None:
         return
     shape = network.embedder.in_features, network.embedder.out_features
-    yield Layer(rows, learnt, *shape, into_input=False)
+    yield Layer(rows, learned, *shape, into_input=False)
     for part in network.encoder.modules():
         if isinstance(part, nn.Linear):
-            yield Layer(rows, learnt, part.in_features, part.out_features)
+            yield Layer(rows, learned, part.in_features, part.out_features)
         elif isinstance(part, nn.RNNBase):
             for weight in part.parameters():
                 if weight.dim() == 2:
-                    yield Layer(rows, learnt, weight.shape[1], weight.shape[0])
+                    yield Layer(rows, learned, weight.shape[1], weight.shape[0])
         elif isinstance(part, S5Block):
             for weight in (part.into, part.out_of):
-                yield Layer(rows, learnt, weight.shape[1], weight.shape[0])
+                yield Layer(rows, learned, weight.shape[1], weight.shape[0])

@@ -5,7 +5,7 @@
 A signal drifts slowly, x_t = φ x_{t-1} + sqrt(1 - φ²) ε_t. It is read as y_t = x_t + σ_t ν_t, where
 the noise scale σ_t jumps now and then and is given as an input. The encoder sees (y_t, log σ_t)
 through one linear layer and has to give x_t through another. Everybody gets the same data, the same
-number of updates, the same optimiser. The exact filter knows φ and is the best that can be done.
+number of updates, the same optimizer. The exact filter knows φ and is the best that can be done.
 
 The paper starts the Kalman layers' process noise at 1. Here its ratio to the reading noise has to
 fall to 0.04 / σ², and the raw parameter has to travel far for that, at most one learning rate per
@@ -123,14 +123,14 @@ def train(contender: str, task: Task, seed: int, device: torch.device) -> tuple[
     torch.manual_seed(seed)
     tracker = Tracker(contender, task).to(device)
     data = torch.Generator().manual_seed(1000 + seed)
-    optimiser = torch.optim.Adam(tracker.parameters(), task.learning_rate)
-    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, task.updates)
+    optimizer = torch.optim.Adam(tracker.parameters(), task.learning_rate)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, task.updates)
     for _ in range(task.updates):
         sample = Sample(*(x.to(device) for x in draw(task, task.batch, data)))
         loss = (tracker(sample) - sample.signal).square().mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         decay.step()
     with torch.no_grad():
         sample = Sample(*(x.to(device) for x in test_sample(task)))

@@ -22,7 +22,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def imports_for_type_checkers():
     """Name → module, as the block under TYPE_CHECKING has it."""
-    block, _ = (node for node in ast.parse(FRONT.read_text()).body if isinstance(node, ast.If))
+    block, *_ = (node for node in ast.parse(FRONT.read_text()).body if isinstance(node, ast.If))
     return {alias.asname: node.module for node in block.body for alias in node.names}
 
 
@@ -48,6 +48,13 @@ def test_importing_it_imports_nothing_heavy():
     code = f"import sys, kalmanac; print({{*{HEAVY}}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("modules", ["kalmanac, gymnasium", "gymnasium, kalmanac"])
+def test_gymnasium_knows_its_environment(modules):
+    code = f"import {modules}; print(gymnasium.make('kalmanac/BestArm-v0').unwrapped.reset)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "BestArm.reset" in done.stdout, done.stderr
 
 
 def test_type_checkers_and_python_see_the_same_names():

@@ -53,6 +53,14 @@ def test_the_agent_takes_every_setting_by_name_with_its_default():
     assert model.settings == AgentSettings("gru", tau=1.0, actor_hidden=(8,))
 
 
+@pytest.mark.parametrize("kind", [RecurrentSAC, SACSettings, Experiment])
+def test_help_shows_plain_types(kind):
+    words = str(inspect.signature(kind))
+    assert "learning_rate: float = 0.0003, " in words
+    assert "max_grad_norm: float | None = None, " in words
+    assert "Annotated" not in words
+
+
 def test_an_argument_that_does_not_exist_is_refused_with_the_nearest_one():
     with pytest.raises(TypeError, match=r"^argument: got 'taau'; did you mean 'tau'\?$"):
         RecurrentSAC("gru", taau=0.1)

@@ -4,6 +4,7 @@
 # imported when it is first asked for, so that `import kalmanac` takes no time. What is written
 # twice, the imports for editors and type checkers and the table for Python, is compared by a test.
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kalmanac._envs.checkpointable import environment_state as environment_state
     from kalmanac._envs.checkpointable import restore_environment as restore_environment
     from kalmanac._envs.extras import MissingExtraError as MissingExtraError
+    from kalmanac._envs.novel import HiddenNumbers as HiddenNumbers
     from kalmanac._envs.registry import ENVS as ENVS
     from kalmanac._envs.registry import EnvironmentSpec as EnvironmentSpec
     from kalmanac._envs.registry import make_env as make_env
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from kalmanac._envs.sensors import ActionNoise as ActionNoise
     from kalmanac._envs.sensors import Corruption as Corruption
     from kalmanac._envs.sensors import FrameRepeat as FrameRepeat
-    from kalmanac._envs.sensors import HiddenNumbers as HiddenNumbers
     from kalmanac._envs.sensors import ObservationDelay as ObservationDelay
     from kalmanac._envs.sensors import ObservationDropout as ObservationDropout
     from kalmanac._envs.sensors import ObservationNoise as ObservationNoise
@@ -116,7 +117,7 @@ _HOMES = {
     "ObservationDelay": "kalmanac._envs.sensors",
     "ActionNoise": "kalmanac._envs.sensors",
     "FrameRepeat": "kalmanac._envs.sensors",
-    "HiddenNumbers": "kalmanac._envs.sensors",
+    "HiddenNumbers": "kalmanac._envs.novel",
     "PrivilegedObservation": "kalmanac._envs.wrappers",
     "Checkpointable": "kalmanac._envs.wrappers",
     "environment_state": "kalmanac._envs.checkpointable",
@@ -163,3 +164,31 @@ if not TYPE_CHECKING:  # so that type checkers see a name that is not there
 def __dir__() -> list[str]:
     """The public names, imported or not, beside the module's own."""
     return sorted({*globals(), *_HOMES})
+
+
+class _WithGymnasium:
+    """Registers "kalmanac/BestArm-v0" as soon as somebody imports Gymnasium."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Find Gymnasium where others do, and have `kalmanac._envs` imported right after it."""
+        if name != "gymnasium":
+            return None
+        from importlib.util import find_spec
+
+        sys.meta_path.remove(self)
+        if (spec := find_spec(name)) is None or (loader := spec.loader) is None:
+            return spec
+        execute = loader.exec_module
+
+        def execute_and_register(module: Any) -> None:
+            execute(module)
+            import_module("kalmanac._envs")
+
+        loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium" in sys.modules:
+    import_module("kalmanac._envs")
+else:
+    sys.meta_path.insert(0, _WithGymnasium())

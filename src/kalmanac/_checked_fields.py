@@ -11,6 +11,7 @@ in one line: "learning_rate: got -1.0, expected a number above 0".
 
 import dataclasses
 import functools
+import inspect
 import math
 import types
 from collections.abc import Mapping
@@ -71,6 +72,15 @@ class MayBeInfinite:
         return True
 
 
+class _PlainSignature:
+    """The signature of a dataclass with types alone: `help` shows it without bounds and marks."""
+
+    def __get__(self, instance: object, kind: type) -> inspect.Signature:
+        _, *arguments = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
+        hints = _hints(kind)
+        return inspect.Signature([x.replace(annotation=hints[x.name]) for x in arguments])
+
+
 @dataclasses.dataclass(frozen=True)
 class CheckedFields:
     """Gives every field the type that its annotation names, and refuses what does not fit.
@@ -78,6 +88,8 @@ class CheckedFields:
     Bounds hold for the field's number, or for each one in its tuple; None and words pass. What
     fields demand of each other is checked by `check`, which calls its parents' first.
     """
+
+    __signature__ = _PlainSignature()
 
     def __post_init__(self) -> None:
         kind: type = type(self)
@@ -106,6 +118,8 @@ def field_notes(kind: type) -> dict[str, tuple[Any, ...]]:
 
 def fitting(name: str, value: Any, hint: Any) -> Any:
     """`value` as type `hint`; numbers of other libraries become Python's, ints pass for floats."""
+    if type(value) is hint and hint is not float:  # as most are; a float may be none
+        return value
     if get_origin(hint) in (Union, types.UnionType):
         return _one_of(name, value, hint)
     if get_origin(hint) is Literal:

@@ -37,12 +37,32 @@ def runs(folder):
     return {path.name.rpartition("-")[0]: path for path in folder.iterdir() if path.is_dir()}
 
 
-def test_one_picture_and_one_table_come_out_and_a_second_start_trains_nothing(
+def test_one_picture_and_one_table_come_out_however_often_it_is_started(
     tmp_path, capsys, quick, monkeypatch
 ):
-    folder = tmp_path / "new" / "folder"
+    folder, real = tmp_path / "new" / "folder", bandit.run
+
+    class Impatient(Progress):
+        def on_step(self, model):
+            raise KeyboardInterrupt
+
+    def until_the_oracle(experiment, place, **how):
+        if experiment.agent == "oracle":
+            how["progress"] = Impatient(experiment.total_steps)
+        return real(experiment, place, **how)
+
+    monkeypatch.setattr(bandit, "run", until_the_oracle)
+    assert start(folder, "--seed", "3") == 130
+    assert "a second start goes on" in capsys.readouterr().out
+    status = {name: read_summary(path)["status"] for name, path in runs(folder).items()}
+    assert status == {"best-arm-memoryless": "finished", "best-arm-oracle": "interrupted"}
+    before = (runs(folder)["best-arm-memoryless"] / METRICS).stat().st_mtime_ns
+
+    monkeypatch.setattr(bandit, "run", real)
     assert start(folder, "--seed", "3") == 0
     assert set(runs(folder)) == RUNS
+    assert (runs(folder)["best-arm-memoryless"] / METRICS).stat().st_mtime_ns == before
+    assert {read_summary(path)["status"] for path in runs(folder).values()} == {"finished"}
     data = (folder / demo.PICTURE).read_bytes()
     assert data.startswith(b"\x89PNG")
     assert 20_000 < len(data) < 400_000
@@ -63,34 +83,6 @@ def test_one_picture_and_one_table_come_out_and_a_second_start_trains_nothing(
     assert start(folder, "--seed", "3") == 0
     assert (folder / demo.PICTURE).is_file()
     assert capsys.readouterr().out.count("trained already") == 4
-
-
-def test_an_interrupted_demo_keeps_what_is_finished_and_goes_on(
-    tmp_path, capsys, quick, monkeypatch
-):
-    real = bandit.run
-
-    class Impatient(Progress):
-        def on_step(self, model):
-            raise KeyboardInterrupt
-
-    def until_the_oracle(experiment, place, **how):
-        if experiment.agent == "oracle":
-            how["progress"] = Impatient(experiment.total_steps)
-        return real(experiment, place, **how)
-
-    monkeypatch.setattr(bandit, "run", until_the_oracle)
-    assert start(tmp_path) == 130
-    assert "a second start goes on" in capsys.readouterr().out
-    status = {name: read_summary(path)["status"] for name, path in runs(tmp_path).items()}
-    assert status == {"best-arm-memoryless": "finished", "best-arm-oracle": "interrupted"}
-    before = (runs(tmp_path)["best-arm-memoryless"] / METRICS).stat().st_mtime_ns
-
-    monkeypatch.setattr(bandit, "run", real)
-    assert start(tmp_path) == 0
-    assert (runs(tmp_path)["best-arm-memoryless"] / METRICS).stat().st_mtime_ns == before
-    for path in runs(tmp_path).values():
-        assert read_summary(path)["status"] == "finished"
 
 
 def test_a_run_that_diverged_ends_the_demo_in_one_line(tmp_path, capsys, monkeypatch):

@@ -44,7 +44,6 @@ def test_a_switch_that_can_be_left_to_the_program(words, value):
         ("--buffer-size x", "--buffer-size: got x, expected int or None"),
         ("--drawing epsodes", "--drawing: got 'epsodes'; did you mean 'episodes'?"),
         ("--env-settings cost", "--env-settings: got cost, expected NAME=VALUE"),
-        ("3", "flag: got '3', expected --NAME VALUE"),
     ],
 )
 def test_a_wrong_flag_is_refused_in_one_line(words, message, capsys):

@@ -76,6 +76,20 @@ def test_a_verb_without_its_word_gets_one_line(verb, capsys):
     assert f": got none, expected kalmanac {verb} " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("eval a b", "run: got a b, expected kalmanac eval RUN [options]"),
+        ("runs a b", "folder: got a b, expected kalmanac runs [FOLDER] [options]"),
+        ("doctor a", "words: got a, expected kalmanac doctor [options]"),
+    ],
+)
+def test_a_word_too_many_gets_one_line(line, message, capsys):
+    verb, *_ = words = line.split()
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"kalmanac {verb}: {message}\n")
+
+
 def test_help_does_not_wait_for_torch():
     code = (
         "import sys; from kalmanac._cli.program import main; main(['--help']); "

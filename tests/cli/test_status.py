@@ -14,7 +14,7 @@ from tests.sweep.small import planned
 
 def test_every_state_is_counted_and_failures_are_explained(tmp_path, capsys):
     plan = planned(tmp_path, *(dataclasses.replace(TINY, seed=seed) for seed in range(6)))
-    plan[1] = plan[1]._replace(afterwards=(GridOfBandits(),), suites=("other",))
+    plan[1] = plan[1]._replace(post_training=(GridOfBandits(),), suites=("other",))
     record = Record(tmp_path)
     record.plan(plan)
     for one, status in zip(plan, ["finished", "finished", "interrupted", "failed"], strict=False):
@@ -31,7 +31,9 @@ def test_every_state_is_counted_and_failures_are_explained(tmp_path, capsys):
     assert other.split() == ["other", "1", "1"]
     assert total.split()[-6:] == ["6", "1", "1", "1", "2", "1"]
     assert failed[0].startswith(f"best-arm/{plan[3].folder.name}: the motor burnt out")
-    assert failed[1].strip() == f"best-arm/{plan[4].folder.name}: no such environment"
+    last, where = failed[1].splitlines()
+    assert last == f"best-arm/{plan[4].folder.name}: no such environment"
+    assert where == f"tracebacks: {tmp_path / '.sweep' / 'failed'}"
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 
 import gymnasium
 import pytest
@@ -12,7 +13,9 @@ from kalmanac._cli.program import main
 from kalmanac._cli.verb import read_call
 from kalmanac._files.run_reader import read_experiment, read_metrics, read_summary
 from kalmanac._lab.experiment import Experiment
+from kalmanac._lab.resources import estimate
 from kalmanac._lab.run import run
+from kalmanac._messages import expect_known
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from kalmanac._suites.registry import default_folder
 
@@ -42,6 +45,11 @@ def call(words):
 
 def experiment_from(*words):
     return verb.experiment_from(read_call("train", verb.VERB, words))
+
+
+@pytest.fixture(autouse=True)
+def brief_estimates(monkeypatch):
+    monkeypatch.setattr(verb, "estimate", partial(estimate, seconds=0.01))
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +107,9 @@ def test_several_seeds_lie_side_by_side(trained, tmp_path, capsys):
 def test_training_says_what_it_will_take_and_how_it_ended(tmp_path, capsys):
     words = f"train best-arm-demo {SHORT} --folder {tmp_path / 'a'}"
     assert call(words) == 0
-    first, estimate, *lines, best, last, end = capsys.readouterr().out.splitlines()
+    first, takes, *lines, best, last, end = capsys.readouterr().out.splitlines()
     assert first == "best-arm with memoryless, seed 0, shortened: 64 steps"
-    assert re.fullmatch(r"about \d+ s, \d\.\d GB", estimate)
+    assert re.fullmatch(r"about \d+ s, \d\.\d GB", takes)
     assert [line.split(":")[0] for line in lines] == ["step 32", "step 64"]
     assert best.startswith("best, step ")
     assert last.startswith("last, step 64: in ")
@@ -293,11 +301,11 @@ def test_a_call_that_cannot_be_understood_gets_one_line(
 
 def test_an_evaluation_that_cannot_be_built_is_refused(tmp_path, capsys, monkeypatch):
     def fail(experiment, name):
-        raise ValueError(f"evaluation: got {name}, expected another")
+        expect_known("evaluation", name, ["another"])
 
     monkeypatch.setattr(verb, "evaluation_environment", fail)
     assert call(f"train best-arm {SHORT} --folder {tmp_path / 'a'}") == 2
-    assert capsys.readouterr().err.endswith("evaluation: got in, expected another\n")
+    assert capsys.readouterr().err.endswith("evaluation: got 'in'; expected one of another\n")
     assert not (tmp_path / "a").exists()
 
 

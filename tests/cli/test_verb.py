@@ -1,11 +1,13 @@
 """One parser and one funnel: words and flags in any order, errors as lines, bugs as themselves."""
 
+import json
 import math
 import sys
 import types
 from dataclasses import dataclass
 
 import gymnasium
+import numpy
 import pytest
 
 from kalmanac._cli.verb import Call, RefusedError, Verb, our_fault, read_call, run_verb
@@ -48,8 +50,8 @@ def test_words_and_flags_stand_in_any_order(line, words, options):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "word: got none, expected kalmanac verb WORD"),
-        ("a b", "flag: got 'b', expected --NAME VALUE"),
+        ("", "word: got none, expected kalmanac verb WORD [options]"),
+        ("a b", "word: got a b, expected kalmanac verb WORD [options]"),
         ("a --seed 1 2", "--seed: got 1 2, expected int"),
         ("a --loud b", "--loud: got b, expected true or false"),
     ],
@@ -62,11 +64,15 @@ def test_words_that_are_too_many_or_too_few_are_refused(line, message):
 
 
 def raising(error, monkeypatch):
-    def run(call):
-        raise error
+    return running("raise error", monkeypatch, error=error)
 
-    module = types.ModuleType("kalmanac_test_verb")
-    module.VERB = Verb(run, Options, "")
+
+def running(line, monkeypatch, **names):
+    """Run a verb of the package that consists of one line."""
+    module = types.ModuleType("kalmanac.test_verb")
+    vars(module).update(names)
+    exec(f"def run(call): {line}", vars(module))
+    module.VERB = Verb(module.run, Options, "")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return run_verb("verb", module.__name__, [])
 
@@ -87,6 +93,23 @@ def raising(error, monkeypatch):
 def test_expected_errors_are_one_line_and_a_status(error, status, monkeypatch, capsys):
     assert raising(error, monkeypatch) == status
     assert capsys.readouterr() == ("", "kalmanac verb: name: got 1, expected 2\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("int('x')", ValueError),
+        ("len(1)", TypeError),
+        ("1 + None", TypeError),
+        ("call()", TypeError),
+        ("numpy.zeros(2) + numpy.zeros(3)", ValueError),
+        ("json.loads('{')", ValueError),
+    ],
+)
+def test_an_error_that_nobody_here_has_worded_is_a_bug(line, kind, monkeypatch, capsys):
+    with pytest.raises(kind):
+        running(line, monkeypatch, numpy=numpy, json=json)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_bug_is_raised_as_it_is(monkeypatch, capsys):

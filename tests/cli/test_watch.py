@@ -163,7 +163,7 @@ def test_what_is_said_of_a_shipped_agent_is_true(folder):
     assert (experiment.label == "shortened") is (folder.name == "best-arm-two-channels")
     assert sum(file.stat().st_size for file in folder.iterdir()) < 100_000
     env = evaluation_environment(experiment, "in", 200)
-    scale = check_environment(experiment).normaliser
+    scale = check_environment(experiment).normalizer
     metrics = evaluate(model, env, 200, seed=SEED, return_scale=scale)
     env.close()
     error = said["std_reward"] / scale / 200**0.5

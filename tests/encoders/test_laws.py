@@ -113,11 +113,11 @@ def test_learning_sees_at_steps_what_forward_gives(case: Case, device: str) -> N
     h = sequence(4, T).to(device).requires_grad_()
     reset, observed = flags(4, T, 0.3).to(device), flags(4, T, 0.6, seed=3).to(device)
     slope = sequence(4, T, seed=5).to(device) * steps
-    learnt = [h, *encoder.parameters()]
+    learned = [h, *encoder.parameters()]
     z, _ = encoder(h, lengths=lengths, reset=reset, observed=observed)
     found = encoder.represent(h, lengths=lengths, reset=reset, observed=observed)
     assert_close(found * steps, z, 1e-5)
-    gradients = [torch.autograd.grad(y, learnt, slope, allow_unused=True) for y in (found, z)]
+    gradients = [torch.autograd.grad(y, learned, slope, allow_unused=True) for y in (found, z)]
     for x, y in zip(*gradients, strict=True):
         assert (x is None) == (y is None)
         if x is not None and y is not None:

@@ -69,7 +69,7 @@ def test_the_policy_asks_below_its_threshold_and_takes_the_side_of_the_mean():
     assert threshold_policy(mean, std, 2.0).dtype == np.int64
 
 
-PUBLISHED = [  # cost, σ, normalised return, range of lengths: the optimum is flat in the threshold
+PUBLISHED = [  # cost, σ, normalized return, range of lengths: the optimum is flat in the threshold
     (0.0, (0.0, 2.0), 0.857, (80, 140)),
     (0.05, (0.0, 2.0), 0.63, (16, 32)),
     (0.1, (0.0, 2.0), 0.54, (9, 22)),
@@ -78,11 +78,11 @@ PUBLISHED = [  # cost, σ, normalised return, range of lengths: the optimum is f
 ]
 
 
-@pytest.mark.parametrize(("cost", "sigma", "normalised", "lengths"), PUBLISHED)
-def test_the_best_threshold_reaches_the_known_ceiling(cost, sigma, normalised, lengths):
+@pytest.mark.parametrize(("cost", "sigma", "normalized", "lengths"), PUBLISHED)
+def test_the_best_threshold_reaches_the_known_ceiling(cost, sigma, normalized, lengths):
     grid = np.arange(1, 26) / 10
     ceiling = bayes_threshold(cost, sigma=sigma, episodes=4000, seed=1, thresholds=grid)
-    assert ceiling.normalized_return == pytest.approx(normalised, abs=0.03)
+    assert ceiling.normalized_return == pytest.approx(normalized, abs=0.03)
     assert lengths[0] <= ceiling.length <= lengths[1]
     if cost == 0:
         assert ceiling.normalized_return == pytest.approx(2 * ceiling.win_rate - 1)

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from kalmanac._envs.checkpointable import environment_state, restore_environment
-from kalmanac._envs.sensors import HiddenNumbers
+from kalmanac._envs.novel import HiddenNumbers
 from tests.envs.test_noise import Still
 from tests.lab.drifting import Drifting
 

@@ -34,7 +34,7 @@ class Still(gymnasium.Env):
 
 
 def independent(noise):
-    """Correlations between coordinates, and between neighbours in time, are noise themselves."""
+    """Correlations between coordinates, and between neighbors in time, are noise themselves."""
     n = len(noise)
     across = np.corrcoef(noise.T) - np.eye(noise.shape[1])
     along = [np.corrcoef(noise[:-k].T, noise[k:].T)[: noise.shape[1], noise.shape[1] :]

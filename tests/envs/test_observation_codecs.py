@@ -96,7 +96,7 @@ def test_features_stand_in_the_order_of_the_space():
     }
     expected = [0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0.1, 0.2, 0.3, 0.4]  # gear, bits, cards, pose
     np.testing.assert_allclose(codec.encode([seen]).vector, [expected])
-    assert codec.scaled.tolist() == [False] * 10 + [True] * 4, "codes are not to be normalised"
+    assert codec.scaled.tolist() == [False] * 10 + [True] * 4, "codes are not to be normalized"
     assert codec.images == ((3, 12, 10), (1, 9, 8))
     assert codec.encode([seen]).images.shape == (1, 12 * 10 * 3 + 9 * 8)
 

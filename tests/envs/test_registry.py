@@ -24,7 +24,7 @@ def test_every_row_runs_as_described(name):
     row = ENVS[name]
     assert row.name == name
     assert row.summary
-    assert row.normaliser > 0
+    assert row.normalizer > 0
     for changes in row.evaluations.values():
         env = make_vector(name, 3, **changes)
         assert isinstance(env, VectorEnv)
@@ -48,7 +48,7 @@ def test_the_paper_s_sections_are_its_own():
 
 def test_best_arm_is_described_as_in_the_paper():
     row = ENVS["best-arm"]
-    assert (row.normaliser, row.horizon) == (10.0, 1000)
+    assert (row.normalizer, row.horizon) == (10.0, 1000)
     assert row.settings["sigma"] == (0.0, 2.0)
     assert make_vector("best-arm", 2, **row.evaluations["out"]).rules.sigma == (2.0, 3.0)
     assert make_vector("best-arm", 2, sigma=[2.0, 3.0]).reset(seed=0)[1]["sigma"].min() > 2

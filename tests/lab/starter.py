@@ -9,6 +9,7 @@ leaves the marker and goes on when the file `go` is there. So whatever is done t
 done at that very moment, on machines of every speed.
 """
 
+import gc
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ def main():
 
     torch.set_num_threads(1)
     _warm_up()
+    gc.freeze()  # children share it, and none looks through it
     print("ready", flush=True)
     for line in sys.stdin:
         command = json.loads(line)

@@ -172,7 +172,7 @@ def test_a_run_that_is_stopped_in_an_evaluation_ends_the_same(number, tmp_path):
     run(DISCRETE, truth, events=False)
     at = {1: 40, 3: 120}[number]
     how = {"events": False, "checkpoint_every": 24}
-    for start in range(3):
+    for start in range(2):
         if start == 0:
             outcome = run(DISCRETE, folder, **how, **stop_in(number))
         else:

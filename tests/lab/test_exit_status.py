@@ -177,7 +177,7 @@ def test_an_interrupt_before_the_first_step_leaves_every_run_with_an_end(
 
 def test_an_environment_that_cannot_be_closed_does_not_unfinish_a_run(tmp_path, capsys):
     folder = tmp_path / "run"
-    words = "train tests.lab.failing:Uncloseable --encoder memoryless --device cpu"
+    words = "train tests.lab.failing:Uncloseable --encoder memoryless --device cpu --no-progress"
     words += f" --steps 96 --no-tensorboard --folder {folder} --eval-every 48 --num-envs 2"
     assert main(words.split()) == 0
     output = capsys.readouterr()
@@ -192,8 +192,8 @@ def test_an_environment_that_cannot_be_closed_does_not_unfinish_a_run(tmp_path, 
 
 def test_an_error_of_two_lines_is_told_in_one_and_kept_in_full(tmp_path, capsys):
     folder = tmp_path / "run"
-    words = "train tests.lab.failing:Failing --encoder memoryless --device cpu --steps 400"
-    words += f" --no-tensorboard --folder {folder} --checkpoint-every 20"
+    words = "train tests.lab.failing:Failing --encoder memoryless --device cpu --no-progress"
+    words += f" --steps 400 --no-tensorboard --folder {folder} --checkpoint-every 20"
     words = [*words.split(), "--env-settings", "how=two lines"]
     assert main(words) == 1
     message = capsys.readouterr().err

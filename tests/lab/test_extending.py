@@ -27,7 +27,7 @@ from tests.lab.tiny import TINY
 
 LONG = 240  # steps; both ends are on the schedules of rows and evaluations
 EXACT = [name for name in KINDS if name != "overlap"]
-QUICK = ("discrete", "bounded")
+QUICK = ("bounded",)
 BOUNDED = KINDS["bounded"]
 
 

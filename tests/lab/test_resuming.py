@@ -88,13 +88,13 @@ QUICK = ("discrete", "gru")
 )
 def test_stopped_and_resumed_equals_never_stopped(name, truth, tmp_path):
     folder = tmp_path / "run"
-    outcome = run(KINDS[name], folder, events=False, checkpoint_every=17, stop=after(5))
+    outcome = run(KINDS[name], folder, events=False, checkpoint_every=17, stop=after(9))
     stops = 0
     while outcome.status == "interrupted":
         assert resumable(folder) == outcome.step
         assert len(checkpoint_steps(folder)) == 2
         stops += 1
-        outcome = resume(folder, events=False, checkpoint_every=13, stop=after(3 + stops))
+        outcome = resume(folder, events=False, checkpoint_every=13, stop=after(3 + 7 * stops))
     assert outcome.status == "finished"
     assert stops > 2
     same_bytes(truth(name), folder)

@@ -51,7 +51,7 @@ def test_values_and_gradients_are_those_of_nn_gru(
     x = torch.randn(rows, steps, inputs, **kind).requires_grad_()
     start = torch.randn(rows, hidden, **kind).requires_grad_()
     reset = torch.rand(rows, steps, device=device) < 0.3 if resets else None
-    learnt = [x, start, *layer.parameters()]
+    learned = [x, start, *layer.parameters()]
     found = gru.fused_gru(x, start, list(layer.parameters()), reset=reset, exact=True)
     truth = plainly(layer, x, start, reset)
     near = 1e-12 if device == "cpu" else 1e-5
@@ -60,8 +60,8 @@ def test_values_and_gradients_are_those_of_nn_gru(
     names = ["x", "start", *dict(layer.named_parameters())]
     for name, one, other in zip(
         names,
-        torch.autograd.grad(found, learnt, slope),
-        torch.autograd.grad(truth, learnt, slope),
+        torch.autograd.grad(found, learned, slope),
+        torch.autograd.grad(truth, learned, slope),
         strict=True,
     ):
         assert (one - other).norm() <= 10 * near * other.norm(), name
@@ -82,10 +82,10 @@ def test_rows_and_slopes_that_are_no_neighbours(device: str) -> None:
     found = gru.fused_gru(x, start, list(layer.parameters()), reset=reset, exact=True)
     truth = plainly(layer, x, start.contiguous(), reset)
     near = 1e-11 if device == "cpu" else 1e-4
-    learnt = list(layer.parameters())
+    learned = list(layer.parameters())
     for one, other in zip(
-        torch.autograd.grad(found, learnt, slope),
-        torch.autograd.grad(truth, learnt, slope),
+        torch.autograd.grad(found, learned, slope),
+        torch.autograd.grad(truth, learned, slope),
         strict=True,
     ):
         assert (one - other).norm() <= near * other.norm()
@@ -112,7 +112,7 @@ def test_a_walk_ends_behind_the_longest_of_its_rows(resets: bool, device: str) -
     start = torch.randn(17, 16, **kind).requires_grad_()
     reset = torch.rand(17, 6, device=device) < 0.3 if resets else None
     padded = torch.arange(6, device=device) >= lengths[:, None]
-    learnt = [start, *layer.parameters()]
+    learned = [start, *layer.parameters()]
     weights = list(layer.parameters())
     found = gru.fused_gru(x, start, weights, lengths=lengths, reset=reset, exact=True)
     with torch.no_grad():
@@ -127,8 +127,8 @@ def test_a_walk_ends_behind_the_longest_of_its_rows(resets: bool, device: str) -
     assert apart.norm() <= near * truth.norm()
     slope = torch.randn_like(truth).masked_fill(padded[..., None], 0)
     for one, other in zip(
-        torch.autograd.grad(found, learnt, slope),
-        torch.autograd.grad(truth, learnt, slope),
+        torch.autograd.grad(found, learned, slope),
+        torch.autograd.grad(truth, learned, slope),
         strict=True,
     ):
         assert (one - other).norm() <= 10 * near * other.norm()
@@ -157,12 +157,12 @@ def test_an_encoder_tells_the_kernels_of_lengths_resets_and_states(
     h, state = torch.randn(5, 6, 4).double(), torch.randn(5, layers, 16).double()
     lengths, reset = torch.tensor([6, 0, 3, 1, 4]), torch.rand(5, 6) < 0.3
     h[torch.arange(6) >= lengths[:, None]] = torch.nan
-    learnt = [h.requires_grad_(), state.requires_grad_(), *encoder.parameters()]
+    learned = [h.requires_grad_(), state.requires_grad_(), *encoder.parameters()]
     found = []
     for kernels in (True, False):
         kernels_run(monkeypatch, kernels)
         z, (end,) = encoder(h, GRUState(state), lengths=lengths, reset=reset)
-        slopes = torch.autograd.grad([z, end], learnt, [torch.ones_like(z), torch.ones_like(end)])
+        slopes = torch.autograd.grad([z, end], learned, [torch.ones_like(z), torch.ones_like(end)])
         found.append([z, end, *slopes])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
@@ -181,7 +181,7 @@ def test_learning_sees_the_same_at_steps(
     lengths = torch.tensor([6, 0, 3, 1, 4, 1, 1, 1, 2, 1])
     reset = torch.rand(10, 6) < 0.3 if resets else None
     steps = (torch.arange(6) < lengths[:, None])[..., None]
-    learnt, slope = [h, *encoder.parameters()], torch.randn(10, 6, 4).double() * steps
+    learned, slope = [h, *encoder.parameters()], torch.randn(10, 6, 4).double() * steps
     z, _ = encoder(h, lengths=lengths, reset=reset)
     told, run = [], gru.fused_gru
     kernels_run(monkeypatch)
@@ -198,8 +198,8 @@ def test_learning_sees_the_same_at_steps(
     assert found.isfinite().all()
     torch.testing.assert_close(found * steps, z, rtol=1e-10, atol=1e-12)
     for one, other in zip(
-        torch.autograd.grad(found, learnt, slope),
-        torch.autograd.grad(z, learnt, slope),
+        torch.autograd.grad(found, learned, slope),
+        torch.autograd.grad(z, learned, slope),
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
@@ -227,18 +227,18 @@ def test_rounded_products_stay_near(rows: int, steps: int, hidden: int) -> None:
     layer = layer_of(16, hidden, "cuda")
     x = torch.randn(rows, steps, 16, device="cuda").requires_grad_()
     start = torch.zeros(rows, hidden, device="cuda")
-    learnt = [x, *layer.parameters()]
+    learned = [x, *layer.parameters()]
     found = gru.fused_gru(x, start, list(layer.parameters()))
     before = torch.backends.cudnn.rnn.fp32_precision
     torch.backends.cudnn.rnn.fp32_precision = "ieee"
     try:
         truth, _ = layer(x, start[None])
         slope = torch.randn_like(truth)
-        gradients = torch.autograd.grad(truth, learnt, slope)
+        gradients = torch.autograd.grad(truth, learned, slope)
     finally:
         torch.backends.cudnn.rnn.fp32_precision = before
     assert (found - truth).norm() <= 2e-3 * truth.norm()
-    for one, other in zip(torch.autograd.grad(found, learnt, slope), gradients, strict=True):
+    for one, other in zip(torch.autograd.grad(found, learned, slope), gradients, strict=True):
         assert (one - other).norm() <= 1e-2 * other.norm()
 
 

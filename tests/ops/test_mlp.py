@@ -39,9 +39,9 @@ def test_values_and_gradients(
     truth = wide_mlp([z, o], weights, biases)
     torch.testing.assert_close(found, truth, **near)
     g = draw(*truth.shape)
-    learnt = [z, *weights, *biases]
-    slopes = torch.autograd.grad(found, learnt, g)
-    for x, y in zip(slopes, torch.autograd.grad(truth, learnt, g), strict=True):
+    learned = [z, *weights, *biases]
+    slopes = torch.autograd.grad(found, learned, g)
+    for x, y in zip(slopes, torch.autograd.grad(truth, learned, g), strict=True):
         assert (x - y).norm() <= near["rtol"] * y.norm()
     for x in slopes[1 : len(weights) + 1]:
         assert (x.mT if transposed else x).is_contiguous()
@@ -171,13 +171,13 @@ def test_rounded_products_stay_near(
     x = draw(64, 257, widths[0]).requires_grad_()
     weights = [(draw(2, n, m) * n**-0.5).requires_grad_() for n, m in pairwise(widths)]
     biases = [draw(2, 1, m).requires_grad_() for m in widths[1:]]
-    learnt = [x, *weights, *biases]
+    learned = [x, *weights, *biases]
     found = fused_mlp([x], weights, biases, precision=precision)
     truth = wide_mlp([x], weights, biases)
     g = draw(*truth.shape)
     assert (found - truth).norm() <= near * truth.norm()
     for a, b in zip(
-        torch.autograd.grad(found, learnt, g), torch.autograd.grad(truth, learnt, g), strict=True
+        torch.autograd.grad(found, learned, g), torch.autograd.grad(truth, learned, g), strict=True
     ):
         assert (a - b).norm() <= slopes_near * b.norm()
 
@@ -231,9 +231,9 @@ def test_forms_of_pytorch_equal_plain_operations(
     found, truth = form([z, o], weights, biases), plain()
     torch.testing.assert_close(found, truth)
     g = draw(*truth.shape)
-    learnt = [z, *weights, *biases]
+    learned = [z, *weights, *biases]
     for x, y in zip(
-        torch.autograd.grad(found, learnt, g), torch.autograd.grad(truth, learnt, g), strict=True
+        torch.autograd.grad(found, learned, g), torch.autograd.grad(truth, learned, g), strict=True
     ):
         torch.testing.assert_close(x, y)
         assert x.is_contiguous() or form is not wide_mlp

@@ -51,8 +51,8 @@ def plain(
     rules = Rules(GAMMA, OBJECTIVES[objective], soft)
     now = given | {"q": given["q"][:, :, :-1]}
     found = sac_losses.discrete_losses(**now, rules=rules, entropy_goal=GOAL)
-    learnt = [given[name] for name in ("logits", "q", "log_alpha")]
-    slopes = torch.autograd.grad(sum(found.roots), learnt)
+    learned = [given[name] for name in ("logits", "q", "log_alpha")]
+    slopes = torch.autograd.grad(sum(found.roots), learned)
     return found.losses | found.numbers, list(slopes)
 
 
@@ -113,13 +113,13 @@ def test_an_agent_learns_and_tells_the_same(
 ) -> None:
     made, data = make_learner(DISCRETE, **settings), batch(DISCRETE)
     everything = (*made.actor.parameters(), *made.critic.parameters(), made.log_alpha)
-    learnt = [p for p in everything if p.requires_grad]
+    learned = [p for p in everything if p.requires_grad]
     found = []
     for kernels in (False, True):
         monkeypatch.setattr(sac_losses, "fused", lambda x, kernels=kernels: kernels)
         losses = made._losses(data)
         assert (losses.slopes is not None) is kernels
-        slopes = torch.autograd.grad(losses.roots, learnt, losses.slopes)
+        slopes = torch.autograd.grad(losses.roots, learned, losses.slopes)
         found.append((losses.losses | losses.numbers, slopes))
     (told, expected), (numbers, slopes) = found
     for x, y in zip(slopes, expected, strict=True):

@@ -19,7 +19,7 @@ def refusing(*odd):
     return make
 
 
-def test_odd_runs_are_left_out_and_named(all_groups):
+def test_odd_runs_are_left_out_and_named(all_groups, capsys):
     every = names(all_groups)
     odd = [every[0], every[5], every[-1]]
     notices = []
@@ -29,6 +29,9 @@ def test_odd_runs_are_left_out_and_named(all_groups):
     assert sorted(notices) == [
         f"{name}: left out of the page: RuntimeError('no room for\\n{name}')" for name in odd
     ]
+    trace = capsys.readouterr().err
+    assert trace.startswith("Traceback"), "it is a bug of ours"
+    assert trace.endswith(f"RuntimeError: no room for\n{odd[0]}\n")
 
 
 def test_sound_runs_are_made_at_once(all_groups):

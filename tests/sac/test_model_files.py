@@ -64,6 +64,14 @@ def box(shape):
     return lambda document: document["spaces"].update(observation=box)
 
 
+def test_zero_and_one_for_a_switch_load_as_agents_once_saved_them(crafted):
+    file = crafted(setting(average_policy=1, graph=0, bootstrap_truncated=1))
+    settings = RecurrentSAC.load(file, device="cpu").settings
+    chosen = (settings.average_policy, settings.graph, settings.bootstrap_truncated)
+    assert chosen == (True, False, True)
+    refused(crafted(setting(graph=2)), "graph: got 2, expected true or false")
+
+
 BIG = {
     "state": setting(encoder_settings={"d_state": 4000}),
     "hidden": setting(actor_hidden=(4000, 4000)),

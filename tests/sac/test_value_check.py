@@ -73,12 +73,12 @@ class Counter(gymnasium.Env):
 
 @pytest.mark.parametrize("bootstraps", [True, False])
 def test_a_bounded_task_that_ends_by_truncation_is_noticed(bootstraps, monkeypatch):
-    monkeypatch.setattr(diagnostics, "EVERY", 50)  # everything goes thirty times as fast here
+    monkeypatch.setattr(diagnostics, "EVERY", 25)  # everything goes forty times as fast here
     model = small(
         "memoryless", Counter(), learning_rate=1e-2, tau=0.2, learning_starts=60, ent_coef=0.01,
         bootstrap_truncated=bootstraps,
     )  # fmt: skip
     with pytest.warns(RunawayValuesWarning) if bootstraps else nullcontext() as seen:
-        model.learn(700)  # other warnings are errors here
+        model.learn(360)  # other warnings are errors here
     if bootstraps:
         assert "bootstrap_truncated=False" in str(seen[0].message)

@@ -7,8 +7,7 @@ pytest.importorskip("optuna", reason="needs optuna: pip install 'kalmanac[search
 from kalmanac._cli.program import main
 from kalmanac._files.run_reader import read_summary
 from kalmanac._search.study import Study, read_space
-from kalmanac._sweep.executor import Done
-from kalmanac._sweep.work import How, do
+from kalmanac._sweep.work import Done, How, do
 from tests.lab.tiny import TINY
 
 WORDS = ["learning_rate=1e-4:1e-2:log", "batch_size=2:8"]

@@ -43,14 +43,14 @@ def test_the_heat_maps_add_no_training():
     assert {run.hash for run in mine} <= theirs
     assert {run.env_settings["cost"] for run in mine} == {0.0}
     assert len({run.agent for run in mine}) == 8
-    assert SUITES["best-arm-heatmap"].afterwards(mine[0]) == (GridOfBandits(25, 100),)
+    assert SUITES["best-arm-heatmap"].post_training(mine[0]) == (GridOfBandits(25, 100),)
 
 
 def test_examples_are_played_where_asking_is_free():
     suite = SUITES["best-arm"]
-    costs = {run.env_settings["cost"] for run in suite.runs() if suite.afterwards(run)}
+    costs = {run.env_settings["cost"] for run in suite.runs() if suite.post_training(run)}
     assert costs == {0.0}
-    assert suite.afterwards(next(suite.runs())) == (ExampleEpisodes(((0.5, 0.5), (0.5, 1.0))),)
+    assert suite.post_training(next(suite.runs())) == (ExampleEpisodes(((0.5, 0.5), (0.5, 1.0))),)
 
 
 def test_two_agents_with_two_channels():

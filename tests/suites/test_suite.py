@@ -24,7 +24,7 @@ def test_a_quick_run_is_the_same_task_and_agent():
 
 def test_quick_heat_maps_have_fewer_bandits():
     suite = SUITES["best-arm-heatmap"]
-    (whole,) = suite.afterwards(next(suite.runs()))
+    (whole,) = suite.post_training(next(suite.runs()))
     short = quick_evaluation(whole)
     assert (short.points, short.episodes) == (9, 8)
     assert (short.mu, short.sigma) == (whole.mu, whole.sigma)

@@ -19,10 +19,10 @@ FAILING = Experiment(
 )  # fmt: skip
 
 
-def planned(root, *experiments, afterwards=()):
+def planned(root, *experiments, post_training=()):
     root = root.resolve()
     return [
-        Planned(one, default_folder(one.env, one, root), tuple(afterwards), ("small",))
+        Planned(one, default_folder(one.env, one, root), tuple(post_training), ("small",))
         for one in experiments
     ]
 

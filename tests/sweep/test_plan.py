@@ -20,8 +20,8 @@ def test_a_run_of_two_suites_leaves_what_both_want(tmp_path):
     plan = make_plan(Selection(["best-arm", "best-arm-heatmap"]), tmp_path)
     free = [one for one in plan if one.experiment.env_settings["cost"] == 0]
     assert {one.suites for one in free} == {("best-arm", "best-arm-heatmap")}
-    assert {one.afterwards for one in free} == {(ExampleEpisodes(), GridOfBandits())}
-    assert {one.afterwards for one in plan if one not in free} == {()}
+    assert {one.post_training for one in free} == {(ExampleEpisodes(), GridOfBandits())}
+    assert {one.post_training for one in plan if one not in free} == {()}
 
 
 def test_agents_tasks_seeds_and_settings_are_chosen(tmp_path):

@@ -34,7 +34,7 @@ def statuses(ended):
 
 
 def test_a_run_is_trained_evaluated_and_then_left_alone(tmp_path, how):
-    (one,) = plan = planned(tmp_path, TINY, afterwards=[EXAMPLES])
+    (one,) = plan = planned(tmp_path, TINY, post_training=[EXAMPLES])
     assert statuses(do(tuple(plan), how)) == ["finished"]
     assert one.done
     before = {file: file.stat().st_mtime_ns for file in one.folder.rglob("*")}
@@ -43,7 +43,7 @@ def test_a_run_is_trained_evaluated_and_then_left_alone(tmp_path, how):
 
 
 def test_a_run_that_was_trained_elsewhere_is_only_evaluated(tmp_path, how):
-    (one,) = planned(tmp_path, TINY, afterwards=[EXAMPLES])
+    (one,) = planned(tmp_path, TINY, post_training=[EXAMPLES])
     run(TINY, one.folder, events=False, device="cpu")
     trained = (one.folder / "last.safetensors").stat().st_mtime_ns
     assert not one.done
@@ -114,7 +114,7 @@ def test_a_failing_environment_is_told_and_leaves_its_seed_mates_alone(tmp_path,
 
 def test_an_evaluation_that_fails_is_told(tmp_path, how):
     (one,) = planned(tmp_path, dataclasses.replace(FAILING, env_settings={"at": 10_000}),
-                     afterwards=[EXAMPLES])  # fmt: skip
+                     post_training=[EXAMPLES])  # fmt: skip
     (ended,) = do((one,), how)
     assert ended.status == "failed"
     assert ended.error

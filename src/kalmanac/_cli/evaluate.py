@@ -89,7 +89,7 @@ def _row(
         env,
         episodes or experiment.eval_episodes,
         seed=seed,
-        return_scale=check_environment(experiment).normaliser,
+        return_scale=check_environment(experiment).normalizer,
         max_steps=most_steps(experiment, name),
         each_step=partial(Progress(0, sys.stderr).evaluating, name),
     )
@@ -100,7 +100,7 @@ def _row(
 VERB = Verb(
     play,
     Options,
-    "Play new episodes with a trained agent, without exploration, and print normalised return, "
+    "Play new episodes with a trained agent, without exploration, and print normalized return, "
     "length and win rate. RUN is a folder that `train` has left.",
     words="RUN",
     least=1,

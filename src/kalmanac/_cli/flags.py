@@ -23,11 +23,11 @@ ALIASES = {"steps": "total_steps", "agent": "encoder"}
 def read_words(
     words: Sequence[str], most: float, *kinds: type
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """The words that belong to no flag, `most` at most, and what flags give, for each dataclass.
+    """The words that belong to no flag, and what flags give, for each dataclass.
 
-    A flag takes as many words as its type has values, a switch none; where there are `most` words
-    already, those that follow count as the flag's, too. ValueError in one line for a flag that is
-    unknown, a value of another type, or a word too many.
+    A flag takes as many words as its type has values, a switch none; where there are `most` free
+    words already, those that follow count as the flag's, too. ValueError in one line for a flag
+    that is unknown, or a value of another type.
     """
     hints = [get_type_hints(kind) for kind in kinds]
     known: dict[str, Any] = {name: hint for each in hints for name, hint in each.items()}
@@ -107,10 +107,8 @@ def _groups(
         elif groups and (takes or len(free) == most or word in ("True", "False")):
             groups[-1][1].append(word)
             takes = max(0, takes - 1)
-        elif len(free) < most:
-            free.append(word)
         else:
-            raise ValueError(f"flag: got {word!r}, expected --NAME VALUE")
+            free.append(word)
     return free, groups
 
 

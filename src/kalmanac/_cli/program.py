@@ -54,7 +54,7 @@ VERBS = {
     "doctor": Entry(
         "kalmanac._cli.doctor", "what is installed here, and a self-test of every scan"
     ),
-    "demo": Entry("kalmanac._cli.demo", "train four agents in minutes, and draw what they learnt"),
+    "demo": Entry("kalmanac._cli.demo", "train four agents in minutes, and draw what they learned"),
 }
 
 

@@ -10,7 +10,7 @@ from kalmanac._cli.verb import Call, NoOptions, Verb
 from kalmanac._files.run_reader import parts_of_run, why_unreadable
 from kalmanac._files.run_status import RunStatus, read_status
 from kalmanac._messages import LONGEST_PATH, duration, one_line
-from kalmanac._sweep.record import Entry, Failure, Record
+from kalmanac._sweep.record import FAILED, RECORD, Entry, Failure, Record
 
 # in the order of the table; "to evaluate": trained, but files for the report are due
 ORDER = (
@@ -37,7 +37,10 @@ def status(call: Call) -> int:
     if not planned:
         what = "; ".join(["one of `kalmanac sweep`", *notices[:1]])
         raise ValueError(f"folder: got {folder}, expected {what}")
-    show(folder, states(planned, record.failures(), now=time.time()))
+    failures = record.failures()
+    show(folder, states(planned, failures, now=time.time()))
+    if failures:
+        print(f"tracebacks: {folder / RECORD / FAILED}")
     for text in notices:
         print(text)
     return 0

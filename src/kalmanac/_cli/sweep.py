@@ -33,7 +33,7 @@ class Options:
     folder: str = "runs"
     """Where the runs go, each in a folder of its own, and what is known of them."""
     preset: Literal["paper", "quick"] = "paper"
-    """quick: two seeds and a few updates of each setting, labelled so; to see that all works."""
+    """quick: two seeds and a few updates of each setting, labeled so; to see that all works."""
     agents: tuple[str, ...] = ()
     """Only these agents."""
     tasks: tuple[str, ...] = ()

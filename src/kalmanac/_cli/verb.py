@@ -1,5 +1,6 @@
 """What a verb is made of, and the one function that runs it: the parser before, errors after."""
 
+import dis
 import importlib
 import importlib.util
 import sys
@@ -86,18 +87,17 @@ def run_verb(name: str, module: str, argv: Sequence[str]) -> int:
 def read_call(name: str, verb: Verb, argv: Sequence[str]) -> Call:
     """What the words after `kalmanac NAME` ask for; --help prints it and leaves."""
     flags = [verb.options]
+    usage = f"kalmanac {name} {verb.words}".rstrip()
     if {"-h", "--help"} & set(argv):
         words = [word for word in argv if not word.startswith("-")]
         more = {} if verb.settings is None else {"experiment": verb.settings(words)}
-        show_help(
-            f"kalmanac {name} {verb.words}".rstrip(), verb.description, run=verb.options(), **more
-        )
+        show_help(usage, verb.description, run=verb.options(), **more)
     if verb.settings is not None:
         flags.append(type(verb.settings(())))
     words, (values, *changes) = read_words(argv, verb.most, *flags)
-    if len(words) < verb.least:
-        what = verb.words.partition(" ")[0]
-        raise ValueError(f"{what.lower()}: got none, expected kalmanac {name} {verb.words}")
+    if not verb.least <= len(words) <= verb.most:
+        what = verb.words.partition(" ")[0].strip("[]").lower() or "words"
+        raise ValueError(f"{what}: got {' '.join(words) or 'none'}, expected {usage} [options]")
     return Call(words, verb.options(**values), changes[0] if changes else {})
 
 
@@ -105,7 +105,9 @@ def exit_status(error: Exception) -> int | None:
     """2 for what was asked for, 1 for what went wrong outside; None for a bug of ours."""
     if isinstance(error, RefusedError):
         return error.status
-    if isinstance(error, ValueError | TypeError | ModuleNotFoundError | OSError):
+    if isinstance(error, ValueError | TypeError):
+        return 2 if _is_refusal(error) else None
+    if isinstance(error, ModuleNotFoundError | OSError):
         return 2
     import gymnasium
 
@@ -115,6 +117,18 @@ def exit_status(error: Exception) -> int | None:
     if isinstance(error, gymnasium.error.Error):
         return 2
     return 1 if isinstance(error, EnvironmentFailedError | RunFailedError) else None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a `raise` of this package made the error: one that Python makes is a bug of ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    package, _, _ = str(trace.tb_frame.f_globals.get("__name__")).partition(".")
+    last = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    return package == "kalmanac" and last == dis.opmap["RAISE_VARARGS"]
 
 
 @contextmanager

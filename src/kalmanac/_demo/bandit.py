@@ -84,7 +84,7 @@ class Row(NamedTuple):
 def measure(trained: Trained) -> Row:
     """The best and the last evaluation of a run, and new episodes of its best model."""
     experiment, place, _ = trained
-    scale = check_environment(experiment).normaliser
+    scale = check_environment(experiment).normalizer
     model = RecurrentSAC.load(place / MODELS["best"], device="cpu")
     new = {}
     for name in PLACES:

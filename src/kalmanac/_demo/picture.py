@@ -72,7 +72,7 @@ def _curve(trained: Trained) -> Line:
     rows = read_metrics(place)
     steps, mean = (np.asarray(x) for x in series(rows, "eval/in/normalized"))
     spread = np.asarray(series(rows, "eval/in/std_reward")[1])
-    error = spread / (check_environment(experiment).normaliser * experiment.eval_episodes**0.5)
+    error = spread / (check_environment(experiment).normalizer * experiment.eval_episodes**0.5)
     return Line(steps, mean, mean - error, mean + error)
 
 
@@ -105,7 +105,7 @@ def draw_tracking(axes: Any, tracked: TrackingResult) -> None:
     exact = f"exact Kalman filter, ± {BAND}σ: knows the law of target and noise"
     axes.plot(steps, tracked.exact_mean, color=GREY, lw=2.2, ls="--", label=exact)
     own = (
-        f"vssm+kf: its estimate, learnt from rewards alone,\n± {BAND}σ from its filter's own "
+        f"vssm+kf: its estimate, learned from rewards alone,\n± {BAND}σ from its filter's own "
         f"variances (their mean × one\nfactor, fitted on {FIT_EPISODES} other episodes)"
     )
     axes.plot(steps, episode.estimate, color=BLUE, lw=2.2, label=own)

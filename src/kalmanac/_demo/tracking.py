@@ -106,7 +106,7 @@ def as_lines(tracked: TrackingResult) -> str:
         f"exact filter's correlate at {tracked.correlation:.2f}.\n"
         "The agent's σ²: the mean of its filter's variances times one factor, fitted on other "
         "episodes. How it widens in gaps\nis the Kalman layer's own arithmetic, there before "
-        "any training; the estimate is learnt.\n"
+        "any training; the estimate is learned.\n"
     )
 
 

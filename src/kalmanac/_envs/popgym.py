@@ -84,7 +84,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
         # The agent must not learn what popgym puts into its own info.
         observation, reward, terminated, truncated, _ = self._task.step(action)
         self._running = not (terminated or truncated)
-        info = self._info()
+        info = {} if self.privileged_space is None else self._info()
         return self._row(observation), np.float32(reward), terminated, truncated, info
 
     def get_checkpoint_state(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
     """
     leaves = space.spaces if isinstance(space, spaces.Tuple) else (space,)
     low, high, end = [], [], 0
-    places: list[slice | NDArray[np.int64]] = []  # of a Box its slice, else the groups' beginnings
+    places: list[Any] = []  # of a Box its slice, else where its groups begin: one or an array
     for leaf in leaves:
         if isinstance(leaf, spaces.Box):
             low.append(leaf.low.ravel())
@@ -127,15 +127,16 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
             counts = _counts(leaf)
             low.append(np.zeros(sum(counts)))
             high.append(np.ones(sum(counts)))
-            places.append(end + np.cumsum([0, *counts[:-1]]).reshape(leaf.shape))
+            begins = end + np.cumsum([0, *counts[:-1]]).reshape(leaf.shape)
+            places.append(begins if leaf.shape else end)
         end += low[-1].size
     largest = np.finfo(np.float32).max  # finite, because Gymnasium's checker asks for it
     least, most = (np.concatenate(side).clip(-largest, largest) for side in (low, high))
     box = spaces.Box(least.astype(np.float32), most.astype(np.float32), dtype=np.float32)
 
-    def choice(value: int) -> Floats:
+    def choice(value: Any) -> Floats:
         row = np.zeros(end, np.float32)
-        row[value] = 1.0
+        row[places[0] + value] = 1.0
         return row
 
     def numbers(value: NDArray[Any]) -> Floats:
@@ -152,9 +153,7 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
 
     if isinstance(space, spaces.Tuple):
         return box, groups
-    if isinstance(space, spaces.Discrete):
-        return box, choice
-    return box, numbers if isinstance(space, spaces.Box) else lambda value: groups((value,))
+    return box, numbers if isinstance(space, spaces.Box) else choice
 
 
 def _counts(leaf: gymnasium.Space[Any]) -> list[int]:

@@ -55,7 +55,7 @@ class EnvironmentSpec:
     )
     # and for what is done to one environment: corruption, and worker processes
     settings: Mapping[str, Any] | None = None  # names and defaults; None: not known beforehand
-    normaliser: float = 1.0  # returns are divided by it
+    normalizer: float = 1.0  # returns are divided by it
     horizon: int | None = None  # steps of the longest episode
     evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"in": {}})
     # named changes of the settings under which an agent is evaluated
@@ -75,7 +75,7 @@ ENVS: dict[str, EnvironmentSpec] = {
             for name, parameter in inspect.signature(BestArmVector).parameters.items()
             if name != "num_envs"
         },
-        normaliser=10.0,
+        normalizer=10.0,
         horizon=1000,
         evaluations={"in": {}, "out": {"sigma": (2.0, 3.0)}},
         noise="σ ~ U(0, 2)",

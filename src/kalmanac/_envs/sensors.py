@@ -1,4 +1,4 @@
-"""Sensors that are noisy, fail, lag and hide: what stands between an environment and an agent.
+"""Sensors that are noisy, fail and lag: what stands between an environment and an agent.
 
 `Corruption` says as plain data what is corrupted, and `corrupted` puts the wrappers around an
 environment. From the environment outwards, an action is repeated (`frame_repeat`) after noise has
@@ -7,7 +7,7 @@ been added to it once (`action_noise`); a reading takes up noise in the sensor (
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -303,45 +303,6 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def set_checkpoint_state(self, state: Any) -> None:
         """Go on exactly where `get_checkpoint_state` was called."""
         restore_environment(self.env, state)
-
-
-class HiddenNumbers(CorruptionWrapper):
-    """Leaves the numbers at the places `hidden` out of every observation, the first one too.
-
-    They are dropped, not set to zero: the observation is that much shorter. Places count from 0;
-    the observation is a vector, a Box of one axis. `info["privileged"]`, rewards and ends are left
-    alone.
-
-    Examples:
-        >>> import gymnasium
-        >>> from kalmanac import HiddenNumbers
-        >>> env = HiddenNumbers(gymnasium.make("CartPole-v1"), (1, 3))  # without its velocities
-        >>> env.reset(seed=0)[0].shape
-        (2,)
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any], hidden: Sequence[int]) -> None:
-        hidden = tuple(hidden)
-        super().__init__(env, hidden=hidden)
-        space = env.observation_space
-        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-            raise TypeError(f"observation space: got {space}, expected a Box of one axis")
-        places = range(space.shape[0])
-        valid = all(type(place) is not bool and place in places for place in hidden)
-        if not valid or len(set(hidden)) != len(hidden) or not 0 < len(hidden) < len(places):
-            raise ValueError(
-                f"hidden: got {hidden}, expected different places of 0 to {len(places) - 1}, "
-                "at least one and not all"
-            )
-        self._shown = np.array([place for place in places if place not in hidden])
-        low, high = space.low[self._shown], space.high[self._shown]
-        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
-
-    def transform_observation(
-        self, observation: NDArray[Any], info: dict[str, Any], first: bool
-    ) -> NDArray[Any]:
-        """Return the numbers that are shown, as a new array."""
-        return observation[self._shown]
 
 
 def deviation(name: str, value: Any) -> float:

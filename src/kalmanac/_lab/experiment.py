@@ -46,7 +46,7 @@ class Experiment(AllSettings):
     @property
     def hash(self) -> str:
         """12 hexadecimal digits: equal for equal experiments, on every machine."""
-        text = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def part(self, kind: type[Part]) -> Part:

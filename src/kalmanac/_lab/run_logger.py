@@ -57,7 +57,7 @@ class RunLogger(Callback):
     ) -> None:  # fmt: skip
         self.experiment, self.folder, self.stop = experiment, folder, stop
         self.on_evaluation, self.on_evaluation_step = on_evaluation, on_evaluation_step
-        self.return_scale = check_environment(experiment).normaliser
+        self.return_scale = check_environment(experiment).normalizer
         names = () if experiment.eval_on_device else experiment.evaluations
         self.places = {name: evaluation_environment(experiment, name) for name in names}
         self._on_device: OnDevice | None = None

@@ -1,6 +1,7 @@
 """The whole report in order: read, group, tabulate, draw, bind. An odd run stops no others."""
 
 import os
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -28,8 +29,9 @@ def without_odd_runs(
 ) -> Value | None:  # fmt: skip
     """Call `make` with all groups or, where it fails, without the odd runs, which are named.
 
-    Readers have checked what they could, so that this is for what nobody has thought of. None where
-    `make` fails, though each run is sound. An OSError is nobody's: the disk is full.
+    Readers have checked what they could, so that this is for what nobody has thought of: a bug,
+    whose traceback goes to standard error. None where `make` fails, though each run is sound. An
+    OSError is nobody's: the disk is full.
 
     Args:
         what: the name of the result, for the notices.
@@ -40,7 +42,7 @@ def without_odd_runs(
     except OSError:
         raise
     except Exception:
-        pass
+        traceback.print_exc()
     odd: dict[str, str] = {}
     _find_odd_runs(
         [replace(g, runs=(run,)) for g in groups for run in g.runs], attempt or make, odd

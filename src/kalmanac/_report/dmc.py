@@ -46,7 +46,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
     for setting in _main(groups):
         scales = oracle_scale(setting.groups)
         if chosen := aggregate(setting.groups, scales):
-            title = setting.title("Noisy control, normalised by Oracle")
+            title = setting.title("Noisy control, normalized by Oracle")
             figure, caption = draw_sum(chosen, scales, title=title, score=SCORE, mmer=False)
             caption += " A task's scale is the mean over seeds of Oracle's last return."
             caption += _without_scale(setting.groups, scales)
@@ -126,7 +126,7 @@ def design(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
         styles = dict(DESIGN.values())
         named = [replace(group, agent=str(which), variant="") for which, group in arms]
         if chosen := aggregate(named, scales):
-            title = setting.title("Design of the Kalman layer, normalised by Oracle")
+            title = setting.title("Design of the Kalman layer, normalized by Oracle")
             figure, caption = draw_sum(
                 chosen, scales, title=title, score=SCORE, mmer=False, names=names, styles=styles
             )

@@ -132,7 +132,7 @@ def benchmark(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
                 how = "shifted, by" if shifted else "by"
                 title = setting.title(f"POPGym: MMER, {how} the best of POPGym's authors")
                 figure, caption = draw_sum(
-                    chosen, scales, title=title, score="normalised MMER", mmer=True
+                    chosen, scales, title=title, score="normalized MMER", mmer=True
                 )
                 caption += (
                     f" {division} by the best published score; AutoencodeEasy's is negative, so "

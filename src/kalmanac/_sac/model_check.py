@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,7 @@ MODERATE = {
 }  # fmt: skip
 _WINDOW = ("context_length", "burn_in")
 CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
+_SWITCHES = [name for name, x in get_type_hints(AgentSettings).items() if bool in (x, *get_args(x))]
 
 
 @contextmanager
@@ -90,6 +91,8 @@ def config_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = {name: value for name, value in EARLIER.items() if name in CONFIG}
     config |= document["config"]
+    # agents used to take, and to save, 0 and 1 for these
+    config |= {name: bool(config[name]) for name in _SWITCHES if config.get(name) in (0, 1)}
     if unknown := set(config) - CONFIG:
         raise ValueError(f"config: got {', '.join(sorted(map(str, unknown)))}, expected settings")
     return config
@@ -104,7 +107,7 @@ def changed_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
         others = ", ".join(other for other in known if other != name)
         raise ValueError(
             f"{name}: got {value!r} for a model that is loaded, expected none: its weights were "
-            f"learnt with its own; {others} can be changed"
+            f"learned with its own; {others} can be changed"
         )
     return {**config, **changes}
 
@@ -145,7 +148,7 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     counts = {name: document[name] for name in ("num_timesteps", "num_updates")}
     state = document["normaliser"]
     if state is not None:
-        counts["normaliser.count"] = state["count"]
+        counts["normalizer.count"] = state["count"]
         for name in ("mean", "squares"):
             if not state[name].isfinite().all() or (state["squares"] < 0).any():
                 raise ValueError(f"{name}: got {state[name]}, expected finite numbers")

@@ -20,9 +20,8 @@ from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._messages import expect_known
 from kalmanac._suites.registry import default_folder
-from kalmanac._sweep.executor import Done
 from kalmanac._sweep.plan import Planned, Work
-from kalmanac._sweep.work import ELSEWHERE
+from kalmanac._sweep.work import ELSEWHERE, Done
 
 FOLDER, JOURNAL = ".search", "study.journal"
 WHAT, UNDER_WAY = "what", "under way"  # what is written beside a study and a trial

@@ -133,11 +133,11 @@ BEST_ARM = Suite(
             shortened,
         ),
     },
-    afterwards=example_episodes,
+    post_training=example_episodes,
 )
 HEATMAP = Suite(
-    "heat maps of win rate and length over 625 bandits", heatmap_runs, afterwards=bandit_grid
+    "heat maps of win rate and length over 625 bandits", heatmap_runs, post_training=bandit_grid
 )
 LATENT_ROLLOUTS = Suite(
-    "ways through a latent space of two channels", rollout_runs, afterwards=adversarial_episode
+    "ways through a latent space of two channels", rollout_runs, post_training=adversarial_episode
 )

@@ -80,7 +80,7 @@ class Suite(NamedTuple):
     runs: Callable[[], Iterator[Experiment]]
     presets: Mapping[str, Preset] = MappingProxyType({})
     tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family
-    afterwards: Callable[[Experiment], tuple[PostTraining, ...]] = nothing
+    post_training: Callable[[Experiment], tuple[PostTraining, ...]] = nothing
     # evaluations of a finished run that leave files in its folder
 
 

@@ -13,8 +13,8 @@ from typing import TextIO
 from kalmanac._bars import Bars
 from kalmanac._files.run_reader import Row, read_last_timing, read_summary
 from kalmanac._messages import duration
-from kalmanac._sweep.executor import Done
 from kalmanac._sweep.plan import Planned, Work
+from kalmanac._sweep.work import Done
 
 EVERY = 1.0  # seconds between two looks into the folders
 SHOWN = 16  # runs under way that a terminal shows

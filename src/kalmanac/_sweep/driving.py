@@ -9,12 +9,11 @@ from typing import Literal
 from kalmanac._lab.active_run import CHECKPOINT_EVERY
 from kalmanac._ops.device import gpus
 from kalmanac._sweep.board import Board
-from kalmanac._sweep.executor import Done, Executor
 from kalmanac._sweep.local import LocalProcesses, cores
 from kalmanac._sweep.plan import Work
 from kalmanac._sweep.ray_cluster import OnRay
 from kalmanac._sweep.record import Failure, Record
-from kalmanac._sweep.work import How
+from kalmanac._sweep.work import Done, Executor, How
 
 WAIT = 0.5  # seconds between two looks at signals and at the runs' progress
 

@@ -8,9 +8,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from kalmanac._sweep.executor import Done, Executor, crashed
 from kalmanac._sweep.plan import Work
-from kalmanac._sweep.work import How
+from kalmanac._sweep.work import Done, Executor, How, crashed
 from kalmanac._sweep.worker import serve
 
 GOODBYE = 5.0  # seconds for an idle worker to leave

@@ -25,7 +25,7 @@ class Planned(NamedTuple):
 
     experiment: Experiment
     folder: Path
-    afterwards: tuple[PostTraining, ...] = ()
+    post_training: tuple[PostTraining, ...] = ()
     suites: tuple[str, ...] = ()
 
     @property
@@ -36,7 +36,7 @@ class Planned(NamedTuple):
         except (OSError, ValueError):
             return False  # its worker says what is the matter with it
         if status == "finished":
-            return all(evaluation.is_left(self.folder) for evaluation in self.afterwards)
+            return all(evaluation.is_left(self.folder) for evaluation in self.post_training)
         return status == "diverged"  # and would do so again
 
 
@@ -89,8 +89,8 @@ def make_plan(selection: Selection, root: Path) -> list[Planned]:
                 folder = existing.get(run_hash) or default_folder(run.env, run, root)
                 plan[run_hash] = Planned(run, folder, evaluations, (suite,))
             else:
-                both = tuple(dict.fromkeys((*before.afterwards, *evaluations)))
-                plan[run_hash] = before._replace(afterwards=both, suites=(*before.suites, suite))
+                both = tuple(dict.fromkeys((*before.post_training, *evaluations)))
+                plan[run_hash] = before._replace(post_training=both, suites=(*before.suites, suite))
     if not plan:
         raise ValueError(
             f"agents, tasks: got {' '.join([*selection.agents, *selection.tasks])}, "
@@ -114,7 +114,7 @@ def select_runs(
             taken[setting := setting_of(run)] += 1
             if taken[setting] > seeds:
                 continue
-        evaluations = SUITES[suite].afterwards(run)
+        evaluations = SUITES[suite].post_training(run)
         if short:
             run, evaluations = quick(run), tuple(map(quick_evaluation, evaluations))
         yield run.changed(selection.changes) if selection.changes else run, evaluations

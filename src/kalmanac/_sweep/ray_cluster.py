@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kalmanac._sweep.executor import Done, Executor, crashed
 from kalmanac._sweep.plan import Work
-from kalmanac._sweep.work import Ended, How
+from kalmanac._sweep.work import Done, Ended, Executor, How, crashed
 from kalmanac._sweep.worker import THREADS
 
 RETRIES = 3  # of a work whose worker or machine was lost

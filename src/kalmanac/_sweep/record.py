@@ -52,7 +52,9 @@ class Record:
         entries = self.planned()
         for planned in plan:
             run_hash = planned.experiment.hash
-            files = tuple(file for evaluation in planned.afterwards for file in evaluation.files())
+            files = tuple(
+                file for evaluation in planned.post_training for file in evaluation.files()
+            )
             before = entries.get(run_hash, Entry(planned.folder, (), ()))
             entries[run_hash] = Entry(
                 planned.folder,

@@ -1,8 +1,12 @@
-"""What a worker does with runs, wherever it is: begin, or go on, or nothing; then evaluate."""
+"""What a worker does with runs, wherever it is: begin, or go on, or nothing; then evaluate.
+
+`Executor` is the contract between a sweep and the machines that its workers run on.
+"""
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +48,41 @@ class Ended(NamedTuple):
     status: str
     error: str = ""
     details: str = ""
+
+
+class Done(NamedTuple):
+    """A work, and how each of its runs ended."""
+
+    work: Work
+    ended: list[Ended]
+
+
+class Executor(ABC):
+    """Works go in by `begin` and come out of `wait`, each once."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Return how many works it takes at a time."""
+
+    @abstractmethod
+    def begin(self, work: Work) -> None:
+        """Take a work."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> Iterator[Done]:
+        """Yield works that have ended, after at most so many seconds where none has."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back; works under way are killed, and can be resumed later."""
+
+
+def crashed(work: Work, error: str) -> Done:
+    """Return the end of a work whose worker is gone: what it has finished is finished."""
+    return Done(
+        work, [Ended("finished") if planned.done else Ended("failed", error) for planned in work]
+    )
 
 
 def do(
@@ -161,7 +200,7 @@ def _evaluated(planned: Planned, stop: StopFile) -> Ended:
     if stop():
         return Ended(status if planned.done else "interrupted")
     try:
-        run_post_training(planned.folder, planned.afterwards, trust=[planned.experiment])
+        run_post_training(planned.folder, planned.post_training, trust=[planned.experiment])
     except Exception as error:
         return _ended(error)
     return Ended(status)

@@ -184,7 +184,7 @@ def forms(steps: int, noise: Noise, **changes: object) -> list[Case]:
 
 
 NOISES = [ORDINARY, ORDINARY_EDGE, WHOLE, SMOOTHING, FOLLOWING, QUIET, LOUD]
-LENGTHS = [1, 2, 63, 64, 257, 4096]
+LENGTHS = [1, 2, 63, 64, 257, 1025, 4096]
 
 
 def grid() -> list[Case]:
@@ -194,7 +194,7 @@ def grid() -> list[Case]:
         for i, noise in enumerate(NOISES):
             for j, case in enumerate(forms(steps, noise)):
                 if steps > 1000:
-                    always = (noise, j) in ((ORDINARY, 1), (SMOOTHING, 3))
+                    always = steps == 1025 and (noise, j) in ((ORDINARY, 1), (SMOOTHING, 3))
                 else:
                     always = steps <= 2 or (i + j + steps) % 2 == 0
                 cases.append(replace(case, slow=not always))

@@ -47,7 +47,7 @@ def test_equal_the_references_float64_gradients(target, case, dtype):
     budgets.check(errors, budgets.gradients(dtype, case.noise))
 
 
-@pytest.mark.parametrize("inputs", ["random", "constant"])
+@pytest.mark.parametrize("inputs", ["random", pytest.param("constant", marks=pytest.mark.slow)])
 @every_target
 def test_of_a_long_memory(target, inputs):
     target.require(torch.float32)
