@@ -128,7 +128,6 @@ class Onnx:
         inputs = json.loads(told["inputs"])
         self.metadata = told
         self.memory = _empty(inputs, rows)
-        self._rows = rows
 
     def step(self, inputs: Mapping[str, NDArray[Any]], start: NDArray[np.bool_]) -> Arrays:
         """One step; what the file gives by name."""
@@ -174,7 +173,7 @@ def _carried(outputs: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def drawn_steps(kind: str, steps: int, rows: int) -> list[tuple[Any, dict[str, Any], Arrays]]:
-    """Observations of `rows` episodes, what is said beside them, and both as the file takes them."""
+    """Observations of `rows` episodes, what is said beside them, both as the file takes them."""
     env, found = KINDS[kind](), []
     env.reset(seed=1)
     for _ in range(steps):

@@ -32,7 +32,7 @@ def on_gpu(x: Tensor) -> bool:
 
 def fused(x: Tensor) -> bool:
     """Return whether Triton kernels take x in the place of plain operations."""
-    return x.is_cuda and TRITON and not INTERPRETED
+    return x.is_cuda and TRITON and not INTERPRETED and not transformed()
 
 
 def fused_products(x: Tensor, weight: Tensor) -> bool:
@@ -106,7 +106,7 @@ def watched() -> bool:
     """
     if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
         return True
-    return torch.jit.is_tracing() or transformed()
+    return torch._C._is_tracing() or transformed()
 
 
 def transformed() -> bool:
@@ -116,14 +116,14 @@ def transformed() -> bool:
 
 def readable(x: Tensor) -> bool:
     """Return whether the host may read x: it is neither traced nor captured in a CUDA graph."""
-    if torch.compiler.is_compiling():
+    if watched():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def at_hand(x: Tensor) -> bool:
     """Return whether the host reads numbers of x without waiting for a device."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not watched()
 
 
 def has_float64(device: torch.device) -> bool:

@@ -20,15 +20,16 @@ from kalmanac._sac.normalization import ObservationNormalizer
 from kalmanac._sac.problem import Problem
 
 Tensors = dict[str, Tensor]  # by name, with the batch as the first axis
-PREVIOUS = "previous_action"
+ROWS = 2  # of an example: a trace of one would take the number as meant
 
 
 class ExportedStep(nn.Module):
-    """obs, h_in, episode_start, and observed and action_mask where the agent knows them → actions
-    of the environment, h_out, and the belief of a Kalman encoder.
+    """From observations and memory to the environment's own actions and the memory behind them.
 
-    The policy is a copy on the CPU that does not learn. With `distribution`, its parameters come
-    out too: logits, or mean and log standard deviation before the squashing.
+    In: `obs` (or `obs_KEY` …), `h_in_FIELD` …, `episode_start`, and `observed` and `action_mask`
+    where the agent knows them. Out: `actions`, `h_out_FIELD` …, `belief_mean` and
+    `belief_variance` of a Kalman encoder, and with `distribution` the policy's parameters.
+    The policy is a copy on the CPU that does not learn.
     """
 
     def __init__(
@@ -40,35 +41,35 @@ class ExportedStep(nn.Module):
         self.actor = copy.deepcopy(learner.averaged).cpu().requires_grad_(False).eval()
         leaves = problem.observations.leaves
         self.parts = dict(zip(_names(leaves), leaves, strict=True))
-        network = self.actor.network
-        self._state = network.initial_state(2)  # in two rows, as `example`
-        fields = getattr(self._state, "_fields", ())
-        self.shows_belief = {"mean", "variance"} <= set(fields)
-        self.memory: Tensors = dict(zip(fields, self._state, strict=True))
-        if network.encoder is not None and network.previous_action:
-            self.memory[PREVIOUS] = torch.zeros(2, problem.sizes.action)
-        actions = problem.actions
-        if actions.discrete:
-            table = actions.decode(np.arange(actions.size))  # (A, …): the environment's own
-            self.register_buffer("table", torch.as_tensor(table))
-        else:
-            sides = actions.decode(np.repeat([[-1.0], [1.0]], actions.size, 1))
-            self.register_buffer("table", torch.as_tensor(sides))  # lowest and highest
+        network, actions = self.actor.network, problem.actions
+        self.state: Any = network.initial_state(ROWS)
+        self.fields: tuple[str, ...] = getattr(self.state, "_fields", ())
+        self.shows_belief = {"mean", "variance"} <= set(self.fields)
+        self.reads_previous = network.encoder is not None and network.previous_action
+        # of the environment: all actions (A, …), or the lowest and the highest one (2, …)
+        own = np.arange(actions.size)
+        if not actions.discrete:
+            own = np.repeat([[-1.0], [1.0]], actions.size, 1)
+        self.actions: Tensor
+        self.register_buffer("actions", torch.as_tensor(actions.decode(own)))
 
     def example(self) -> Tensors:
-        """All inputs by name, in two rows of zeros."""
-        space, inputs = self.problem.observation_space, {}
+        """All inputs by name, some rows of them: episodes that begin with zeros."""
+        inputs, sizes = {}, self.problem.sizes
         for name, part in self.parts.items():
-            leaf: Any = space
+            leaf: Any = self.problem.observation_space
             for key in part.path:
                 leaf = leaf[key]
-            inputs[name] = torch.as_tensor(np.zeros((2, *part.shape), leaf.dtype))
-        inputs |= {f"h_in_{name}": torch.zeros_like(x) for name, x in self.memory.items()}
-        inputs["episode_start"] = torch.ones(2, dtype=torch.bool)
-        if self.problem.sizes.observed:
-            inputs["observed"] = torch.ones(2, dtype=torch.bool)
-        if self.problem.sizes.action_mask:
-            inputs["action_mask"] = torch.ones(2, self.problem.sizes.action, dtype=torch.bool)
+            inputs[name] = torch.as_tensor(np.zeros((ROWS, *part.shape), leaf.dtype))
+        for name, x in zip(self.fields, self.state, strict=True):
+            inputs[f"h_in_{name}"] = torch.zeros_like(x)
+        if self.reads_previous:
+            inputs["h_in_previous_action"] = torch.zeros(ROWS, sizes.action)
+        inputs["episode_start"] = torch.ones(ROWS, dtype=torch.bool)
+        if sizes.observed:
+            inputs["observed"] = torch.ones(ROWS, dtype=torch.bool)
+        if sizes.action_mask:
+            inputs["action_mask"] = torch.ones(ROWS, sizes.action, dtype=torch.bool)
         return inputs
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensors:
@@ -77,21 +78,19 @@ class ExportedStep(nn.Module):
         observation = self._observe(inputs)
         if self.normalizer is not None:
             observation = self.normalizer.normalize(observation)
-        state = tuple(inputs[f"h_in_{name}"] for name in self.memory if name != PREVIOUS)
-        previous = inputs.get(f"h_in_{PREVIOUS}")
-        if previous is None:  # nobody reads it
-            previous = observation.vector.new_zeros(start.shape[0], self.problem.sizes.action)
-        parameters, after = self.actor.step(
-            observation, previous, type(self._state)(*state), episode_start=start
-        )
+        state = type(self.state)(*(inputs[f"h_in_{name}"] for name in self.fields))
+        if self.reads_previous:
+            previous = inputs["h_in_previous_action"]
+        else:
+            previous = torch.zeros(start.shape[0], self.problem.sizes.action)
+        parameters, state = self.actor.step(observation, previous, state, episode_start=start)
         action = self.actor.distribution.mode(parameters)
         outputs = {"actions": self._decode(action)}
-        memory = dict(zip(self.memory, (*after, action), strict=False))
-        if PREVIOUS in memory:
-            memory[PREVIOUS] = self.actor.distribution.as_input(action)
-        outputs |= {f"h_out_{name}": x for name, x in memory.items()}
-        if self.shows_belief:
-            outputs |= {f"belief_{name}": memory[name].clone() for name in ("mean", "variance")}
+        outputs |= {f"h_out_{name}": x for name, x in zip(self.fields, state, strict=True)}
+        if self.reads_previous:
+            outputs["h_out_previous_action"] = self.actor.distribution.as_input(action)
+        if self.shows_belief:  # a value of its own: the state is it, too
+            outputs |= {f"belief_{x}": outputs[f"h_out_{x}"].clone() for x in ("mean", "variance")}
         if self.distribution:
             outputs |= self.actor.distribution.named(parameters)
         return outputs
@@ -104,32 +103,33 @@ class ExportedStep(nn.Module):
                 x = x.movedim(-1, 1) if part.channels_last else x
                 images.append(x.reshape(x.shape[0], part.width))
             elif isinstance(part, Choices):
-                place = np.repeat(np.arange(len(part.counts)), part.counts)
-                value = np.concatenate([s + np.arange(n) for s, n in zip(part.start, part.counts)])
-                codes = x.reshape(x.shape[0], len(part.counts))[:, torch.as_tensor(place)]
-                features.append((codes == torch.as_tensor(value)).float())
+                features.append(_one_hot(part, x))
             else:
                 features.append(x.reshape(x.shape[0], part.width).float())
-        start = inputs["episode_start"]
-        vector = torch.cat(features, 1) if features else torch.zeros(start.shape[0], 0)
         observed = inputs.get("observed")
+        vector = torch.cat(features or [torch.zeros(x.shape[0], 0)], 1)
         if observed is not None:
             vector = vector.masked_fill(~observed[:, None], 0)
-        return Observation(
-            vector,
-            torch.cat(images, 1) if images else None,
-            observed=observed,
-            action_mask=inputs.get("action_mask"),
-        )
+        pixels = torch.cat(images, 1) if images else None
+        return Observation(vector, pixels, observed, inputs.get("action_mask"))
 
     def _decode(self, action: Tensor) -> Tensor:
         """The environment's own actions, in its space's shape and dtype."""
         if self.problem.actions.discrete:
-            return self.table[action]
-        low, high = self.table.flatten(1)
+            return self.actions[action]
+        low, high = self.actions.flatten(1)
         share = (action.to(torch.promote_types(torch.float32, low.dtype)) + 1) / 2
         values = low * (1 - share) + high * share
-        return values.to(low.dtype).reshape(action.shape[0], *self.table.shape[1:])
+        return values.to(low.dtype).reshape(-1, *self.actions.shape[1:])
+
+
+def _one_hot(part: Choices, x: Tensor) -> Tensor:
+    """Codes (n, width) of choices (n, …)."""
+    place = np.repeat(np.arange(len(part.counts)), part.counts)
+    value = np.arange(part.width) - np.repeat(part.counts.cumsum() - part.counts, part.counts)
+    value += part.start[place]
+    chosen = x.reshape(x.shape[0], len(part.counts))[:, torch.as_tensor(place)]
+    return (chosen == torch.as_tensor(value)).float()
 
 
 def _names(leaves: list[Part]) -> Iterator[str]:
