@@ -95,7 +95,7 @@ def test_images_codes_masks_and_missing_readings_in_onnxruntime_as_in_a_session(
 
 
 def test_the_distribution_comes_out_where_it_is_asked_for(nest, bench):
-    model, file = nest
+    _, file = nest
     playing = Playing(bench("export").Onnx(file, 1))
     observation, info = Everything(missing=True, masked=True).reset(seed=0)
     found = playing.act(observation, info)
@@ -254,4 +254,3 @@ def test_bad_calls_are_refused(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"onnx is not installed: pip install 'kalmanac\[e"):
         model.export(tmp_path / "agent.onnx")
     assert list(tmp_path.iterdir()) == []
-

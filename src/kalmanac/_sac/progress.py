@@ -142,5 +142,4 @@ class Progress(Callback):
         while len(self._past) > 2 and now - self._past[1][0] > WINDOW:
             self._past.popleft()
         if self._bars is not None:
-            shown = min(done, self.total)  # a vector step may go beyond
-            self._bars.update(self._bar, completed=shown, figures=self.figures())
+            self._bars.update(self._bar, completed=done, figures=self.figures())
