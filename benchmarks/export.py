@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -262,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report(table, times)
     if options.out is not None:
         facts = on_record("benchmarks/export.py", words)
+        facts["versions"] |= {name: version(name) for name in ("onnxscript", "onnxruntime")}
         save({**facts, "notes": NOTES, "parity": table, "latency": times}, options.out)
         print(f"written: {options.out.name}")
     rows = [found for kinds in table.values() for found in kinds.values()]
