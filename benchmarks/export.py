@@ -250,25 +250,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     steps, rounds = (40, 1) if options.quick else (500, options.rounds)
     table: dict[str, dict[str, Any]] = {}
     times: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for encoder in options.encoders:
-            table[encoder] = {}
-            for kind in options.kinds:
-                model = trained(encoder, kind)
-                files = [model.export(Path(folder, "agent.onnx"))]
-                table[encoder][kind] = parity(model, kind, Onnx(files[0], ROWS), steps)
-                if kind == "continuous":
-                    files.append(model.export(Path(folder, "agent.pt2")))
-                    times[encoder] = latency(model, files, 100, rounds)
+    facts = on_record("benchmarks/export.py", words)
+    facts["versions"] |= {name: version(name) for name in ("onnxscript", "onnxruntime")}
+    for encoder in options.encoders:
+        table[encoder], times[encoder] = measure(encoder, options.kinds, steps, rounds)
+        if options.out is not None:  # each row as soon as it is there
+            save({**facts, "notes": NOTES, "parity": table, "latency": times}, options.out)
     report(table, times)
     if options.out is not None:
-        facts = on_record("benchmarks/export.py", words)
-        facts["versions"] |= {name: version(name) for name in ("onnxscript", "onnxruntime")}
-        save({**facts, "notes": NOTES, "parity": table, "latency": times}, options.out)
         print(f"written: {options.out.name}")
     rows = [found for kinds in table.values() for found in kinds.values()]
     wrong = any(row["different discrete actions"] for row in rows)
     return int(wrong or any(max(row["actions"], row["memory"]) > LIMIT for row in rows))
+
+
+def measure(
+    encoder: str, kinds: Sequence[str], steps: int, rounds: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parity by kind; times, where `continuous` is among the kinds."""
+    row: dict[str, Any] = {}
+    times: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds:
+            model = trained(encoder, kind)
+            file = model.export(Path(folder, "agent.onnx"))
+            row[kind] = parity(model, kind, Onnx(file, ROWS), steps)
+            if kind == "continuous":
+                other = model.export(Path(folder, "agent.pt2"))
+                times = latency(model, [file, other], 100, rounds)
+    return row, times
 
 
 def report(table: Mapping[str, Any], times: Mapping[str, Any]) -> None:
@@ -277,7 +287,7 @@ def report(table: Mapping[str, Any], times: Mapping[str, Any]) -> None:
     print("Largest difference from session.act (actions, memory); * a discrete action differs\n")
     body = [[name, *(_cell(found[kind]) for kind in kinds)] for name, found in table.items()]
     print_table(["", *kinds], body)
-    if times:
+    if all(times.values()):
         print("\nMicroseconds a step, one episode, one core\n")
         ways = list(next(iter(times.values())))
         cells = [[name, *(f"{found[way]:.0f}" for way in ways)] for name, found in times.items()]
@@ -293,7 +303,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--encoders", nargs="+", default=list(ENCODERS), choices=list(ENCODERS))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--rounds", type=int, default=15, help="samples of each time")
+    parser.add_argument("--rounds", type=int, default=7, help="samples of each time")
     parser.add_argument("--quick", action="store_true", help="few steps and repetitions")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
     return parser.parse_args(words)

@@ -15,7 +15,7 @@ from kalmanac._sac import export
 from kalmanac._sac.exported_step import ExportedStep
 from kalmanac._sac.model_file import space_from_json
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from tests.envs.kinds import Everything, Forbidden
+from tests.envs.kinds import Everything, Forbidden, ImageIdentity
 from tests.sac.small import Wandering, small
 
 TOLERANCE = 1e-5
@@ -24,6 +24,7 @@ TOLERANCE = 1e-5
 def needs_onnx():
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
+    return pytest.importorskip("onnx")
 
 
 class Playing:
@@ -78,11 +79,12 @@ def compare(model, env, player, steps):
 @pytest.fixture(scope="module")
 def nest(tmp_path_factory):
     """An agent for images, codes, masks and missing readings, and its ONNX file."""
-    needs_onnx()
+    onnx = needs_onnx()
     env = Everything(missing=True, masked=True)
     model = small("vssm+kf", env, normalize_observations=True).learn(40)
     file = tmp_path_factory.mktemp("nest") / "agent.onnx"
     assert model.export(file, distribution=True) == file
+    onnx.checker.check_model(file, full_check=True)
     return model, file
 
 
@@ -177,6 +179,14 @@ def test_every_encoder_in_onnxruntime_as_in_a_session(encoder, kind, bench, tmp_
     found = script.parity(model, kind, player)
     assert found["different discrete actions"] == 0
     assert max(found["actions"], found["memory"]) <= TOLERANCE
+
+
+@pytest.mark.slow
+def test_an_image_alone(bench, tmp_path):
+    needs_onnx()
+    model = small("vssm+kf", ImageIdentity(), normalize_observations=True).learn(24)
+    file = model.export(tmp_path / "agent.onnx")
+    compare(model, ImageIdentity(), bench("export").Onnx(file, 1), 40)
 
 
 class Plain(gymnasium.Env):

@@ -6,7 +6,7 @@ an image's axes, the normalizer, action masks, and the environment's own actions
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from kalmanac._sac.learner import Learner
 from kalmanac._sac.normalization import ObservationNormalizer
 from kalmanac._sac.problem import Problem
 
+F32 = torch.float32  # whatever a program has set for its own tensors
 Tensors = dict[str, Tensor]  # by name, with the batch as the first axis
 ROWS = 2  # of an example: a trace of one would take the number as meant
 
@@ -64,7 +65,7 @@ class ExportedStep(nn.Module):
         for name, x in zip(self.fields, self.state, strict=True):
             inputs[f"h_in_{name}"] = torch.zeros_like(x)
         if self.reads_previous:
-            inputs["h_in_previous_action"] = torch.zeros(ROWS, sizes.action)
+            inputs["h_in_previous_action"] = torch.zeros(ROWS, sizes.action, dtype=F32)
         inputs["episode_start"] = torch.ones(ROWS, dtype=torch.bool)
         if sizes.observed:
             inputs["observed"] = torch.ones(ROWS, dtype=torch.bool)
@@ -82,7 +83,7 @@ class ExportedStep(nn.Module):
         if self.reads_previous:
             previous = inputs["h_in_previous_action"]
         else:
-            previous = torch.zeros(start.shape[0], self.problem.sizes.action)
+            previous = torch.zeros(start.shape[0], self.problem.sizes.action, dtype=F32)
         parameters, state = self.actor.step(observation, previous, state, episode_start=start)
         action = self.actor.distribution.mode(parameters)
         outputs = {"actions": self._decode(action)}
@@ -107,7 +108,7 @@ class ExportedStep(nn.Module):
             else:
                 features.append(x.reshape(x.shape[0], part.width).float())
         observed = inputs.get("observed")
-        vector = torch.cat(features or [torch.zeros(x.shape[0], 0)], 1)
+        vector = torch.cat(features or [torch.zeros(x.shape[0], 0, dtype=F32)], 1)
         if observed is not None:
             vector = vector.masked_fill(~observed[:, None], 0)
         pixels = torch.cat(images, 1) if images else None
@@ -132,7 +133,7 @@ def _one_hot(part: Choices, x: Tensor) -> Tensor:
     return (chosen == torch.as_tensor(value)).float()
 
 
-def _names(leaves: list[Part]) -> Iterator[str]:
+def _names(leaves: Sequence[Part]) -> list[str]:
     """One name for each part: `obs`, or `obs_` and its keys; numbers where these are not unique."""
     names = [re.sub(r"\W", "_", "_".join(map(str, ("obs", *part.path)))) for part in leaves]
-    return iter(names if len(set(names)) == len(names) else [f"obs_{i}" for i in range(len(names))])
+    return names if len(set(names)) == len(names) else [f"obs_{i}" for i in range(len(names))]
