@@ -15,6 +15,7 @@ BESIDE = (  # what pages link to outside docs/
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
+    "examples/**/*",
     "results/**/*",
     "scripts/pretrained.py",
     "src/kalmanac/pretrained/README.md",

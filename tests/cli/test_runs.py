@@ -91,6 +91,12 @@ def test_running_ones_come_first_and_broken_ones_are_named(tmp_path, capsys):
     assert not any("mine" in line or "file.json" in line for line in lines + errors)
 
 
+def test_what_went_beyond_its_end_by_a_vector_step_is_done(tmp_path, capsys):
+    leave(tmp_path / "a", status="running", timing='{"step": 101, "time/fps": 20.0}\n')
+    _, lines, _ = listed(tmp_path, capsys)
+    assert lines[1].split()[2:4] == ["101", "100%"]
+
+
 @pytest.mark.parametrize(
     ("age", "fps", "status"),
     [

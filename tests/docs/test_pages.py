@@ -87,6 +87,17 @@ def test_the_page_on_watching_runs(run_in, tmp_path):
     assert len(list((tmp_path / "episodes").glob("*.png"))) == 2
 
 
+def test_the_page_on_deploying_runs(run_in):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    names = run_in(code("docs/how-to-deploy.md", "python"))
+    assert names["action"].shape == (1, 1)
+    assert names["variance"].shape == (1, 1, 128)
+    assert (names["variance"] > 0).all()
+    assert names["outputs"]["actions"].shape == (1, 1)
+    assert '"digest"' in names["told"]["metadata.json"]
+
+
 def test_the_environment_of_the_page_on_checkpoints_goes_on_exactly(run_in):
     names = run_in(code("docs/runs-that-are-never-lost.md", "python"))
     env, other = (names["Guess"]() for _ in range(2))

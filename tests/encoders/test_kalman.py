@@ -187,3 +187,29 @@ def test_used_as_nn_gru_is_used() -> None:
         y_more, _ = memory(h, state)
         assert y.shape[:2] == y_more.shape[:2] == (2, 10)
         y.sum().backward()
+
+
+def test_many_layers_and_batches_at_once_under_vmap() -> None:
+    layer, h = layer_away_from_start(), sequence(6, 5, F64).unflatten(0, (3, 2))
+    lengths = torch.tensor([[5, 2], [0, 5], [3, 4]])
+    reset, observed = (flags(6, 5, 0.3, seed).unflatten(0, (3, 2)) for seed in (2, 3))
+
+    def run(h: Tensor, lengths: Tensor, reset: Tensor, observed: Tensor) -> tuple[Tensor, ...]:
+        z, last = layer(h, lengths=lengths, reset=reset, observed=observed)
+        return z, *last
+
+    found = torch.func.vmap(run)(h, lengths, reset, observed)
+    for i in range(3):
+        expected = run(h[i], lengths[i], reset[i], observed[i])
+        for x, y in zip(found, expected, strict=True):
+            assert_close(x[i], y, 1e-10)
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(layer, parameters, (h[0],))[0].square().sum()
+
+    one = dict(layer.named_parameters())
+    many = {name: torch.stack([p, 1.1 * p]).detach() for name, p in one.items()}
+    slopes = torch.func.vmap(torch.func.grad(loss))(many)
+    expected = torch.autograd.grad(layer(h[0])[0].square().sum(), list(one.values()))
+    for x, y in zip(slopes.values(), expected, strict=True):
+        assert_close(x[0], y, 1e-10)

@@ -163,3 +163,18 @@ def test_a_state_of_another_batch_size_is_refused(case: Case) -> None:
         pytest.skip("has no state")
     with pytest.raises(ValueError, match=r"state: got a tensor of shape .*, expected 2 rows"):
         encoder(sequence(2, 4), encoder.initial_state(3))
+
+
+@every_row
+def test_other_dtypes_and_packed_sequences_are_refused(case: Case) -> None:
+    encoder, h = case.build().double(), sequence(2, 4)
+    if list(encoder.parameters()):
+        with pytest.raises(
+            TypeError, match=r"^h: got dtype torch\.float32, expected torch\.float64"
+        ):
+            encoder(h)
+        with pytest.raises(TypeError, match=r"^h_t: got dtype torch\.float32, expected"):
+            encoder.step(h[:, 0], encoder.initial_state(2))
+    packed = torch.nn.utils.rnn.pack_padded_sequence(h, torch.tensor([4, 2]), batch_first=True)
+    with pytest.raises(TypeError, match=r"^h: got a PackedSequence, expected .* with lengths="):
+        encoder(packed)

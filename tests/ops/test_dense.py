@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from kalmanac._encoders.layers import Linear, Projection
-from kalmanac._ops.dense import FusedDense, add_product, fused_dense, room_for
+from kalmanac._ops.dense import FusedDense, add_product, dense, fused_dense, room_for
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 
@@ -138,3 +138,11 @@ def test_strided_rows_are_read_in_place() -> None:
     room = room_for(x, y)
     add_product(room, x, y)
     torch.testing.assert_close(room.sum(0), x.mT @ y)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_trace_has_plain_operations_and_can_be_saved(tmp_path) -> None:
+    weight, bias, x = torch.randn(4, 3), torch.randn(4), torch.randn(2, 3)
+    traced = torch.jit.trace(lambda x: dense(x, weight, bias, bias_as_weight=True), x)
+    torch.jit.save(traced, str(tmp_path / "traced.pt"))
+    torch.testing.assert_close(traced(x[:1]), x[:1] @ weight.mT + bias)

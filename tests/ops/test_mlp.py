@@ -256,3 +256,13 @@ def test_a_part_without_rows_gives_gradients_of_zero_in_pytorch(
     found.sum().backward()
     assert weight.grad is not None
     assert not weight.grad.any()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_trace_takes_other_numbers_of_rows() -> None:
+    draw = torch.Generator().manual_seed(0)
+    weights = [torch.randn(1, n, m, generator=draw) for n, m in ((5, 16), (16, 3))]
+    biases = [torch.randn(1, 1, m, generator=draw) for m in (16, 3)]
+    first, other = (torch.randn(n, 5, generator=draw) for n in (2, 7))
+    traced = torch.jit.trace(lambda x: mlp([x], weights, biases), first)
+    torch.testing.assert_close(traced(other), cpu_mlp([other], weights, biases))

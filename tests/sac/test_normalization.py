@@ -132,3 +132,18 @@ def test_acting_and_learning_see_the_same_scale():
     x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
     actions = [model.predict(x + 40 * i, deterministic=True)[0] for i, model in enumerate(models)]
     np.testing.assert_allclose(actions[0], actions[1], atol=1e-3)
+
+
+def test_a_trace_leaves_no_tensor_of_its_own_behind():
+    normalizer = ObservationNormalizer(2)
+    normalizer.update(np.array([[0, 1], [2, 5]], np.float32))
+
+    class Step(torch.nn.Module):
+        def forward(self, vector):
+            return normalizer(vector)
+
+    traced = torch.export.export(Step(), (torch.zeros(3, 2),)).module()
+    shown = torch.tensor([[2.0, 1.0]])
+    assert type(normalizer(shown)) is torch.Tensor
+    assert normalizer(shown)[0].tolist() == pytest.approx([1.0, -1.0])
+    assert torch.equal(traced(shown.expand(3, 2)), normalizer(shown).expand(3, 2))

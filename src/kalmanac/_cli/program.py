@@ -38,6 +38,9 @@ VERBS = {
     "watch": Entry(
         "kalmanac._cli.watch", "see an agent play: pictures and an animation of episodes"
     ),
+    "export": Entry(
+        "kalmanac._cli.export", "one file for other programs, ONNX or PyTorch: kalmanac export RUN"
+    ),
     "runs": Entry("kalmanac._cli.runs", "list the runs in a folder, and how far they have come"),
     "suites": Entry("kalmanac._cli.suites", "the paper's experiments: how many runs, how long"),
     "sweep": Entry(

@@ -38,7 +38,8 @@ def show(folder: Path, runs: Sequence[RunStatus]) -> None:
     columns = {
         "status": [Text(run.status, style=COLORS.get(run.status, "yellow")) for run in runs],
         "steps": [f"{run.step:,}" for run in runs],
-        "done": [f"{run.step / max(run.total, 1):.0%}" for run in runs],
+        # a vector step may go beyond
+        "done": [f"{min(run.step / max(run.total, 1), 1):.0%}" for run in runs],
         "last": [number(run.last) for run in runs],
         "best": [number(run.best) for run in runs],
         "steps/s": [speed(run.speed) for run in runs],

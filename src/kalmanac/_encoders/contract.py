@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from kalmanac._ops.dispatch import at_hand, pads_are_free
 from kalmanac._ops.scan import arguments
@@ -120,8 +121,13 @@ def read_steps(
     reset: Tensor | None, observed: Tensor | None,
 ) -> Steps:  # fmt: skip
     """Check the arguments of `forward` and overwrite what stands in the pads."""
+    if isinstance(h, PackedSequence):
+        raise TypeError(
+            "h: got a PackedSequence, expected a padded (B, T, E) tensor, with lengths= for its "
+            "rows (torch.nn.utils.rnn.pad_packed_sequence gives both)"
+        )
     arguments.signal("h", h, None, arguments.REAL)
-    _features("h", h, encoder.d_model)
+    _fits("h", h, encoder)
     for name, flags in (("reset", reset), ("observed", observed)):
         if flags is not None:
             arguments.flags(name, flags, h)
@@ -152,7 +158,7 @@ def check_step(
     if not isinstance(h_t, Tensor) or h_t.dim() != 2:
         shape = tuple(h_t.shape) if isinstance(h_t, Tensor) else type(h_t).__name__
         raise ValueError(f"h_t: got {shape}, expected a (B, E) tensor")
-    _features("h_t", h_t, encoder.d_model)
+    _fits("h_t", h_t, encoder)
     for name, flags in (("reset", reset), ("observed", observed)):
         if flags is None:
             continue
@@ -188,6 +194,13 @@ def positive_sizes(**sizes: int) -> None:
             raise ValueError(f"{name}: got {value!r}, expected an integer of at least 1")
 
 
-def _features(name: str, x: Tensor, d_model: int) -> None:
-    if x.shape[-1] != d_model:
-        raise ValueError(f"{name}: got {x.shape[-1]} features, expected d_model = {d_model}")
+def _fits(name: str, x: Tensor, encoder: HistoryEncoder) -> None:
+    """Check features and dtype; autocast brings dtypes together by itself."""
+    if x.shape[-1] != encoder.d_model:
+        expected = f"d_model = {encoder.d_model}"
+        raise ValueError(f"{name}: got {x.shape[-1]} features, expected {expected}")
+    weight = next(encoder.parameters(), x)
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"{name}: got dtype {x.dtype}, expected {weight.dtype} as the layer's weights are"
+        )

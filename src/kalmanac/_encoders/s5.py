@@ -78,15 +78,15 @@ class S5Block(HistoryEncoder):
         """See `HistoryEncoder`; `observed` is ignored."""
         steps = read_steps(self, h, state, lengths, reset, observed)
         x = self.norm(steps.h)
-        decay, drive = self._discrete(x)
+        decay, gain = self._discrete()
         states, last = linear_scan(
             decay,
-            drive,
+            gain * torch.complex(*self._input(x)),
             state=None if state is None else torch.complex(*state),
             lengths=steps.lengths,
             reset=steps.reset,
         )
-        z = steps.h + self._read_out(states, x)
+        z = steps.h + self._read_out(ComplexState(states.real, states.imag), x)
         return steps.zero_pads(z), ComplexState(last.real, last.imag)
 
     def step(
@@ -95,26 +95,30 @@ class S5Block(HistoryEncoder):
     ) -> tuple[Tensor, ComplexState]:  # fmt: skip
         """See `HistoryEncoder`; `observed` is ignored."""
         check_step(self, h_t, state, reset, observed)
-        latent = torch.complex(*state)
+        before = ComplexState(*state)
         if reset is not None:
-            latent = latent.masked_fill(reset[:, None], 0)
+            before = ComplexState(*(x.masked_fill(reset[:, None], 0) for x in before))
         x = self.norm(h_t)
-        decay, drive = self._discrete(x)
-        latent = decay * latent + drive
-        return h_t + self._read_out(latent, x), ComplexState(latent.real, latent.imag)
+        decay, gain = (ComplexState(y.real, y.imag) for y in self._discrete())
+        # in real numbers: ONNX has no others
+        moved, driven = _product(decay, before), _product(gain, self._input(x))
+        after = ComplexState(*(y + z for y, z in zip(moved, driven, strict=True)))
+        return h_t + self._read_out(after, x), after
 
-    def _discrete(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Λ̄, (N / 2,), and B̄ x, (…, N / 2), complex."""
+    def _discrete(self) -> tuple[Tensor, Tensor]:
+        """Return Λ̄ and (Λ̄ - 1) / Λ, (N / 2,) each, complex."""
         carry = carried(self.skip)["dtype"]
         rate, frequency = -self.log_rate.to(carry).exp(), self.frequency.to(carry)
         size = self.log_step_size.to(carry).exp()
         decay, growth = _exponentials(size * rate, size * frequency)
-        gain = growth / torch.complex(rate, frequency)
-        real, imaginary = F.linear(x, self.into).to(carry).chunk(2, -1)
-        return decay, gain * torch.complex(real, imaginary)
+        return decay, growth / torch.complex(rate, frequency)
 
-    def _read_out(self, latent: Tensor, x: Tensor) -> Tensor:
-        parts = torch.cat([latent.real, latent.imag], -1).to(x.dtype)
+    def _input(self, x: Tensor) -> ComplexState:
+        """Return B x, (…, N / 2)."""
+        return ComplexState(*F.linear(x, self.into).to(carried(self.skip)["dtype"]).chunk(2, -1))
+
+    def _read_out(self, latent: ComplexState, x: Tensor) -> Tensor:
+        parts = torch.cat(latent, -1).to(x.dtype)
         v = F.gelu(2 * F.linear(parts, self.out_of) + self.skip * x)
         return v * torch.sigmoid(self.gate(v))
 
@@ -147,6 +151,11 @@ def s5(
     return Stack(
         [S5Block(d_model, d_state, step_sizes=step_sizes) for _ in range(layers)], norm=norm
     )
+
+
+def _product(x: ComplexState, y: ComplexState) -> ComplexState:
+    real = x.real * y.real - x.imaginary * y.imaginary
+    return ComplexState(real, x.real * y.imaginary + x.imaginary * y.real)
 
 
 def _exponentials(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

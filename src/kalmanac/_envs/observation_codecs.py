@@ -109,9 +109,9 @@ class Choices(Part):
     def __init__(self, path: Path, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         shape = () if isinstance(space, spaces.Discrete) else space.nvec.shape
         counts = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
-        self._counts, self._start = counts.astype(np.int64), np.ravel(space.start).astype(np.int64)
-        self._first = self._counts.cumsum() - self._counts
-        super().__init__(path, tuple(int(n) for n in shape), int(self._counts.sum()))
+        self.counts, self.start = counts.astype(np.int64), np.ravel(space.start).astype(np.int64)
+        self._first = self.counts.cumsum() - self.counts
+        super().__init__(path, tuple(int(n) for n in shape), int(self.counts.sum()))
 
     def encode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """See `Part`."""
@@ -120,14 +120,14 @@ class Choices(Part):
             raise ValueError(
                 f"{self.name}: got {rows.dtype} of shape {rows.shape}, expected {expected}"
             )
-        index = rows.reshape(len(rows), len(self._counts)).astype(np.int64) - self._start
-        outside = ((index < 0) | (index >= self._counts)).any(0)
+        index = rows.reshape(len(rows), len(self.counts)).astype(np.int64) - self.start
+        outside = ((index < 0) | (index >= self.counts)).any(0)
         if outside.any():
             at = int(outside.argmax())
-            low, values = int(self._start[at]), index[:, at] + self._start[at]
+            low, values = int(self.start[at]), index[:, at] + self.start[at]
             raise ValueError(
                 f"{self.name}: got {values.min()} to {values.max()}, "
-                f"expected {low} to {low + int(self._counts[at]) - 1}"
+                f"expected {low} to {low + int(self.counts[at]) - 1}"
             )
         features = np.zeros((len(rows), self.width), np.float32)
         features[np.arange(len(rows))[:, None], self._first + index] = 1.0
@@ -139,8 +139,8 @@ class Image(Part):
 
     def __init__(self, path: Path, space: spaces.Box) -> None:
         channels, height, width = (1, *space.shape) if len(space.shape) == 2 else space.shape
-        self._last = len(space.shape) == 3 and width <= channels
-        if self._last:
+        self.channels_last = len(space.shape) == 3 and width <= channels
+        if self.channels_last:
             channels, height, width = width, channels, height
         self.channels_first = (channels, height, width)
         super().__init__(path, space.shape, int(np.prod(space.shape)))
@@ -149,7 +149,7 @@ class Image(Part):
         """Return the pixels (n, C · H · W), channel by channel."""
         if len(rows) and rows.dtype != np.uint8:
             raise ValueError(f"{self.name}: got {rows.dtype}, expected uint8")
-        if self._last and len(rows):
+        if self.channels_last and len(rows):
             rows = np.moveaxis(rows, -1, 1)
         return rows.reshape(len(rows), self.width).astype(np.uint8)
 
@@ -206,10 +206,10 @@ class ObservationCodec:
             for part in leaves:
                 if part.path == ("action_mask",) and np.prod(part.shape) == actions.size:
                     self._mask = part
-        self._parts = [part for part in leaves if part is not self._mask]
-        self._features = [part for part in self._parts if not isinstance(part, Image)]
-        self._images = [part for part in self._parts if isinstance(part, Image)]
-        if not any(part.width for part in self._parts):
+        self.leaves = [part for part in leaves if part is not self._mask]
+        self._features = [part for part in self.leaves if not isinstance(part, Image)]
+        self._images = [part for part in self.leaves if isinstance(part, Image)]
+        if not any(part.width for part in self.leaves):
             raise ValueError(f"observation space: got {space}, expected at least one part to see")
         self.size = sum(part.width for part in self._features)  # O
         self.images = tuple(part.channels_first for part in self._images)  # (C, H, W) each
@@ -242,7 +242,7 @@ class ObservationCodec:
 
     def as_batch(self, observation: Any) -> tuple[Any, bool]:
         """Return a batch, and whether the argument was a single observation."""
-        first = self._parts[0]
+        first = self.leaves[0]
         if not first.path:
             observation = np.asarray(observation)
         elif isinstance(observation, list):

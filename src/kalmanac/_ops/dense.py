@@ -25,7 +25,7 @@ def dense(
 ) -> Tensor:
     """Compute x (…, n) times weight (m, n) plus bias (m,): (…, m)."""
     if bias is not None:
-        if max(weight.shape) <= MOST and fused_products(x, weight):
+        if fused_products(x, weight) and max(weight.shape) <= MOST:
             if differentiates(x, weight, bias):
                 return FusedDense.apply(x, weight, bias)
             return fused_dense(x, weight, bias)

@@ -32,7 +32,7 @@ def on_gpu(x: Tensor) -> bool:
 
 def fused(x: Tensor) -> bool:
     """Return whether Triton kernels take x in the place of plain operations."""
-    return x.is_cuda and TRITON and not INTERPRETED
+    return x.is_cuda and TRITON and not INTERPRETED and not transformed()
 
 
 def fused_products(x: Tensor, weight: Tensor) -> bool:
@@ -61,9 +61,8 @@ def shared_bytes(device: torch.device) -> int:
 
 
 def fused_cpu(x: Tensor) -> bool:
-    """Forms made for a CPU take x: torch.compile and autocast take plain operations."""
-    plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-    return not plain and x.device.type == "cpu"
+    """Forms made for a CPU take x: whoever records operators and autocast take plain ones."""
+    return x.device.type == "cpu" and not watched() and not torch.is_autocast_enabled("cpu")
 
 
 def fused_scan(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -101,20 +100,30 @@ def differentiates(*tensors: Tensor) -> bool:
 
 
 def watched() -> bool:
-    """Return whether somebody records operators: torch.compile, torch.export, fake tensors."""
-    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
+    """Return whether somebody records or transforms operators, and has to see plain ones.
+
+    These are torch.compile, torch.export, torch.jit.trace, fake tensors, and torch.func.
+    """
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        return True
+    return torch._C._is_tracing() or transformed()
+
+
+def transformed() -> bool:
+    """Return whether torch.func transforms what runs: vmap, grad and the like."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def readable(x: Tensor) -> bool:
     """Return whether the host may read x: it is neither traced nor captured in a CUDA graph."""
-    if torch.compiler.is_compiling():
+    if watched():
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def at_hand(x: Tensor) -> bool:
     """Return whether the host reads numbers of x without waiting for a device."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not watched()
 
 
 def has_float64(device: torch.device) -> bool:

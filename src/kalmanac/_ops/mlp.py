@@ -1,7 +1,7 @@
 """Multilayer perceptrons with ReLU between their layers: K of them at once on the same rows.
 
 One function for every device, and a form for each: `fused_mlp` (Triton), `wide_mlp` (PyTorch on a
-GPU) and `cpu_mlp`. Each has a backward of its own.
+GPU) and `cpu_mlp`. Each has a backward of its own; `plain_mlp` has PyTorch's, for those who watch.
 """
 
 import math
@@ -14,7 +14,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kalmanac._ops.dense import add_product, room_for
-from kalmanac._ops.dispatch import Precision, differentiates, fused_products, on_gpu, shared_bytes
+from kalmanac._ops.dispatch import (
+    Precision,
+    differentiates,
+    fused_products,
+    on_gpu,
+    shared_bytes,
+    watched,
+)
 
 # On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
 # cache of its core: a batch of Best Arm has 8 million, and in one piece it takes twice as long.
@@ -35,6 +42,8 @@ def mlp(
     """
     if fits_kernels(parts, weights):
         return fused_mlp(parts, weights, biases, precision=precision)
+    if watched():
+        return plain_mlp(parts, weights, biases)
     if on_gpu(parts[0]):
         return wide_mlp(parts, weights, biases)
     return cpu_mlp(parts, weights, biases)
@@ -47,6 +56,16 @@ def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
     from kalmanac._ops.mlp_kernels import fit
 
     return fit(sum(part.shape[-1] for part in parts), weights, shared_bytes(parts[0].device))
+
+
+def plain_mlp(
+    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> Tensor:
+    """Compute the layers as they are written: anybody can record, transform or differentiate it."""
+    y = torch.cat(list(parts), -1).flatten(0, -2)
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        y = (y.relu() if i else y) @ weight + bias
+    return y.unflatten(1, parts[0].shape[:-1])
 
 
 def cpu_mlp(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:

@@ -41,6 +41,10 @@ class ActionDistribution(ABC):
         """The action as networks read it: float (…, A), one-hot if discrete."""
 
     @abstractmethod
+    def named(self, parameters: Tensor) -> dict[str, Tensor]:
+        """The parameters by what they are, (…, A) each."""
+
+    @abstractmethod
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """Parameters of the same policy among the actions that `mask` (…, A) allows."""
 
@@ -75,6 +79,11 @@ class SquashedGaussian(ActionDistribution):
         """The action itself."""
         return action
 
+    def named(self, parameters: Tensor) -> dict[str, Tensor]:
+        """Of the Gaussian, before the squashing."""
+        mean, log_std = self._split(parameters)
+        return {"action_mean": mean, "action_log_std": log_std}
+
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """Refused: only single actions can be forbidden."""
         raise ValueError("action_mask: got one, expected none for continuous actions")
@@ -107,6 +116,10 @@ class Categorical(ActionDistribution):
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""
         return F.one_hot(action, self.outputs).float()
+
+    def named(self, parameters: Tensor) -> dict[str, Tensor]:
+        """The logits."""
+        return {"logits": parameters}
 
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `ActionDistribution`; a forbidden action has probability 0 and no gradient."""

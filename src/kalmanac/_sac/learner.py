@@ -130,14 +130,10 @@ class Learner:
             got = tuple(previous_action.shape)
             raise ValueError(f"previous_action: got shape {got}, expected {(*rows, actions)}")
         self._train(False)
-        previous_action = previous_action.masked_fill(episode_start[:, None], 0)
         actor = self.averaged if averaged else self.actor
-        features, state = actor.network.step(
-            observation, previous_action, state, reset=episode_start
+        parameters, state = actor.step(
+            observation, previous_action, state, episode_start=episode_start
         )
-        parameters = actor.head(features)
-        if observation.action_mask is not None:
-            parameters = actor.distribution.allowing(parameters, observation.action_mask)
         if explore:
             return actor.distribution.sample(parameters, generator or self.acting), state
         return actor.distribution.mode(parameters), state

@@ -165,7 +165,23 @@ class Actor(nn.Module):
     def forward(self, history: History) -> Tensor:
         """The policy's parameters at every token, (B, T + 1, P)."""
         parameters = self.head(*self.network.encode(history))
-        mask = history.observation.action_mask
+        return self._allowing(parameters, history.observation.action_mask)
+
+    def step(
+        self, observation: Observation[Tensor], previous_action: Tensor, state: State, *,
+        episode_start: Tensor,
+    ) -> tuple[Tensor, State]:  # fmt: skip
+        """The policy's parameters at one token, (B, P), and the state behind it.
+
+        Where `episode_start` (B,), the state is emptied first, and there is no previous action.
+        """
+        previous_action = previous_action.masked_fill(episode_start[:, None], 0)
+        features, state = self.network.step(
+            observation, previous_action, state, reset=episode_start
+        )
+        return self._allowing(self.head(features), observation.action_mask), state
+
+    def _allowing(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
         return parameters if mask is None else self.distribution.allowing(parameters, mask)
 
 

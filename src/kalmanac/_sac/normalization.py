@@ -3,6 +3,7 @@
 Statistics are gathered on the way.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac._observation import Observation
+from kalmanac._ops.dispatch import watched
 from kalmanac._ops.transfer import sent
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.cuda_graph import can_record
@@ -98,10 +100,7 @@ class ObservationNormalizer:
         """Bring what is on the device up to date, in tensors that keep their place."""
         if self._settled_at.get(device) == self.count:
             return
-        scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
-        mean = np.where(self.scaled, self.mean, 0.0)
-        most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
-        fresh = sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
+        fresh = self._fresh(device)
         if device in self._settled:
             for settled, x in zip(self._settled[device], fresh, strict=True):
                 settled.copy_(x)
@@ -109,9 +108,18 @@ class ObservationNormalizer:
             self._settled[device] = (fresh[0].clone(), fresh[1].clone(), fresh[2].clone())
         self._settled_at[device] = self.count
 
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def _on(self, device: torch.device) -> Sequence[Tensor]:
+        if watched():  # what is made in a trace is no tensor outside of it
+            return self._fresh(device)
         self.settle(device)
         return self._settled[device]
+
+    def _fresh(self, device: torch.device) -> Sequence[Tensor]:
+        """Mean, scale and bounds, (O,) float32."""
+        scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
+        mean = np.where(self.scaled, self.mean, 0.0)
+        most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
+        return sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
 
 
 class ReturnScale:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -18,6 +19,8 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._sac.callbacks import Callback, Callbacks
 from kalmanac._sac.config import AgentSettings, Arguments, takes
 from kalmanac._sac.episode_streams import Environment, as_vector
+from kalmanac._sac.export import export_step
+from kalmanac._sac.exported_step import ExportedStep
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Learner, Metrics
 from kalmanac._sac.loop import Member, TrainingLoop
@@ -246,6 +249,16 @@ class RecurrentSAC:
             policy = dict(self.learner.averaged.state_dict())
             document = document | {"learner": None, "policy": policy}
         write_model(path, document)
+
+    def export(self, path: str | os.PathLike[str], *, distribution: bool = False) -> Path:
+        """Write the policy's single step for use without kalmanac: `.onnx`, or PyTorch's `.pt2`.
+
+        With `distribution`, the parameters of the distribution of actions are outputs too.
+        """
+        problem, policy = self._known()
+        step = ExportedStep(problem, policy.learner, self.normalizer, distribution=distribution)
+        about = {"encoder": self.settings.encoder, "num_timesteps": self.num_timesteps}
+        return export_step(step, path, **about)
 
     def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
         """Write the replay into one file, without pickle; `.replay` where the name has no suffix.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kalmanac._ops.dispatch import fused_scan, why_no_cpu_scan, why_no_gpu_scan
+from kalmanac._ops.dispatch import fused_scan, transformed, why_no_cpu_scan, why_no_gpu_scan
 from kalmanac._ops.scan import parallel, reference
 from kalmanac._ops.scan.gpu.tiling import saved_shape
 from kalmanac._ops.scan.inputs import Belief, KalmanInputs, KalmanLayerInputs, LinearInputs
@@ -135,6 +135,8 @@ def choose(requested: str | None, device: torch.device, dtype: torch.dtype, step
         if reason is not None:
             raise ValueError(f"backend: {name!r} cannot run here: {reason}")
         return backend
+    if transformed():  # the plain loop knows vmap, grad and the like; kernels know nothing of them
+        return BACKENDS["reference"]
     # one step is a handful of plain operations: a scan of any kind would only add to them
     plain = "reference" if steps == 1 else "parallel"
     return BACKENDS[fused_scan(device, dtype) or plain]
