@@ -25,7 +25,8 @@ import numpy as np
 import torch
 
 from kalmanac._envs.registry import make_vector
-from kalmanac._sac.callbacks import Callback, EvalCallback
+from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.eval_callback import EvalCallback
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from record import on_record
 from report import print_table
@@ -104,7 +105,7 @@ class Watch(Callback):
     """Evaluates as `EvalCallback` does, and stops both clocks meanwhile."""
 
     def __init__(self, env: Any, every: int, episodes: int) -> None:
-        self._inner = EvalCallback(env, every=every, episodes=episodes)
+        self._inner = EvalCallback(env, n_eval_episodes=episodes, eval_freq=every, verbose=0)
         self._rows: list[dict[str, Any]] = []
         self._seen: dict[str, list[float]] = {}
         self._begun = self._away = np.zeros(2)

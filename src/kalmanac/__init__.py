@@ -64,14 +64,19 @@ if TYPE_CHECKING:
     from kalmanac._ops.scan.linear import linear_scan as linear_scan
     from kalmanac._report.episode_figure import draw_episode as draw_episode
     from kalmanac._sac.callbacks import Callback as Callback
-    from kalmanac._sac.callbacks import EvalCallback as EvalCallback
+    from kalmanac._sac.callbacks import CheckpointCallback as CheckpointCallback
     from kalmanac._sac.diagnostics import RunawayValuesWarning as RunawayValuesWarning
     from kalmanac._sac.episode_streams import EnvironmentFailedError as EnvironmentFailedError
     from kalmanac._sac.episode_streams import Episode as Episode
+    from kalmanac._sac.eval_callback import EvalCallback as EvalCallback
+    from kalmanac._sac.eval_callback import (
+        StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold,
+    )
     from kalmanac._sac.evaluation import Evaluation as Evaluation
     from kalmanac._sac.evaluation import evaluate_policy as evaluate_policy
     from kalmanac._sac.policy import Session as Session
     from kalmanac._sac.recurrent_sac import RecurrentSAC as RecurrentSAC
+    from kalmanac._sac.training_log import Logger as Logger
     from kalmanac._settings import SACSettings as SACSettings
     from kalmanac._suites.registry import PRESETS as PRESETS
     from kalmanac._suites.registry import SUITES as SUITES
@@ -83,7 +88,10 @@ _HOMES = {
     "SACSettings": "kalmanac._settings",
     "Session": "kalmanac._sac.policy",
     "Callback": "kalmanac._sac.callbacks",
-    "EvalCallback": "kalmanac._sac.callbacks",
+    "EvalCallback": "kalmanac._sac.eval_callback",
+    "StopTrainingOnRewardThreshold": "kalmanac._sac.eval_callback",
+    "CheckpointCallback": "kalmanac._sac.callbacks",
+    "Logger": "kalmanac._sac.training_log",
     "Episode": "kalmanac._sac.episode_streams",
     "RunawayValuesWarning": "kalmanac._sac.diagnostics",
     "BadFileError": "kalmanac._files.document",

@@ -6,7 +6,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from kalmanac._sac.episode_streams import EpisodeStreams, as_vector, autoreset_mode
 from tests.sac.counting import Counting, counting_vector
 
-BOTH = pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+EACH = pytest.mark.parametrize("mode", AutoresetMode)
 ASK = np.array([1])
 
 
@@ -17,26 +17,35 @@ def test_single_environment_becomes_a_vector_of_one():
     assert autoreset_mode(vector) is AutoresetMode.SAME_STEP
 
 
-@BOTH
+@EACH
 def test_vector_stays_as_it_is(mode):
     vector = counting_vector((2,), (3,), mode=mode)
     assert as_vector(vector) is vector
 
 
-@pytest.mark.parametrize("stated", [AutoresetMode.DISABLED, None, "whenever"])
+@pytest.mark.parametrize("stated", [None, "whenever"])
 def test_other_ways_of_resetting_are_refused(stated):
     vector = counting_vector((2,), mode=AutoresetMode.NEXT_STEP)
     vector.metadata = {"autoreset_mode": stated}
-    with pytest.raises(ValueError, match=r"autoreset_mode.*expected AutoresetMode.SAME_STEP"):
+    with pytest.raises(ValueError, match=r"autoreset_mode.*expected AutoresetMode\.NEXT_STEP"):
         as_vector(vector)
 
 
 def test_what_is_no_environment_is_refused():
-    with pytest.raises(TypeError, match=r"env: got str, expected a gymnasium\.Env"):
-        as_vector("CartPole-v1")
+    with pytest.raises(TypeError, match=r"env: got int, expected a gymnasium\.Env"):
+        as_vector(3)
+    with pytest.raises(ValueError, match=r"env: got 'CartPole-v9'.*did you mean 'CartPole-v1'"):
+        as_vector("CartPole-v9")
 
 
-@BOTH
+def test_a_name_is_an_environment():
+    for name, actions in {"CartPole-v1": 2, "best-arm": 3}.items():
+        vector = as_vector(name)
+        assert (vector.num_envs, vector.single_action_space.n) == (1, actions)
+        assert autoreset_mode(vector) is AutoresetMode.SAME_STEP
+
+
+@EACH
 def test_episodes_of_a_vector_with_different_lengths(mode):
     streams = EpisodeStreams(counting_vector((1,), (3, 1), mode=mode))
     streams.reset(seed=0)
@@ -54,7 +63,7 @@ def test_episodes_of_a_vector_with_different_lengths(mode):
     assert [e.info["privileged"][0] for e in actual[1][:4]] == [3, 1, 3, 1], "the last step's info"
 
 
-@BOTH
+@EACH
 def test_infos_without_rows_hold_for_every_environment(mode):
     shared = {
         "speed": 1.5, "name": "ab", "nothing": None, "zero": np.float32(2), "names": {"a", "b"},
@@ -111,7 +120,7 @@ def test_same_step_without_its_last_observation_is_refused():
         streams.step(ASK)
 
 
-@BOTH
+@EACH
 def test_gymnasium_environments_run(mode):
     vector = gymnasium.make_vec(
         "CartPole-v1", 3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}

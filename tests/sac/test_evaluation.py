@@ -5,7 +5,7 @@ from gymnasium.vector import AutoresetMode
 from kalmanac._sac.evaluation import Evaluation, evaluate_policy
 from tests.sac.counting import Counting, counting_vector
 
-BOTH = pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+EACH = pytest.mark.parametrize("mode", AutoresetMode)
 
 
 class Always:
@@ -23,14 +23,14 @@ class Always:
         return np.ones(len(observation), np.int64), state + 1
 
 
-@BOTH
+@EACH
 def test_short_episodes_do_not_dominate(mode):
     vector = counting_vector((1,), (20,), mode=mode)
     actual = evaluate_policy(Always(), vector, 8)
     assert sorted(actual.lengths) == [1] * 4 + [20] * 4
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("episodes", [1, 3, 4, 7])
 def test_quota_is_exact_and_differs_by_one_at_most(mode, episodes):
     vector = counting_vector((2,), (3,), (5,), mode=mode)
@@ -40,7 +40,7 @@ def test_quota_is_exact_and_differs_by_one_at_most(mode, episodes):
     assert max(counts) - min(counts) <= 1
 
 
-@BOTH
+@EACH
 def test_state_restarts_with_each_episode(mode):
     model = Always()
     evaluate_policy(model, counting_vector((1,), (3, 2), mode=mode), 10)
@@ -68,7 +68,7 @@ def test_no_episodes_is_refused():
         evaluate_policy(Always(), Counting((1,)), 0)
 
 
-@BOTH
+@EACH
 def test_an_episode_that_does_not_end_is_cut_and_counted(mode):
     """The second environment's first episode is cut, and those due after it are not played."""
     vector = counting_vector((2,), (2, 10**9, 2), mode=mode)
@@ -79,7 +79,7 @@ def test_an_episode_that_does_not_end_is_cut_and_counted(mode):
     assert actual.wins.tolist() == [True, False, False, True, True, False]
 
 
-@BOTH
+@EACH
 def test_an_episode_that_ends_in_the_last_step_allowed_is_whole(mode):
     actual = evaluate_policy(Always(), counting_vector((5,), (5,), mode=mode), 4, max_steps=5)
     assert (actual.lengths.tolist(), actual.cut) == ([5] * 4, 0)

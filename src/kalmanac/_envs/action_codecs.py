@@ -1,5 +1,6 @@
 """From an agent's actions, numbers or vectors, to those of an environment's space."""
 
+import functools
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -56,13 +57,37 @@ def action_codec(space: Space) -> ActionCodec:
     """Make the codec for actions of one environment's `space`."""
     if isinstance(space, spaces.Discrete):
         return DiscreteAction(space)
-    if isinstance(space, spaces.MultiDiscrete):
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return JointAction(space)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return BoxAction(space)
     raise TypeError(
-        f"action space: got {space}, expected Discrete, MultiDiscrete or a Box of floats"
+        f"action space: got {space}, "
+        "expected Discrete, MultiDiscrete, MultiBinary or a Box of floats"
     )
+
+
+def mask_of_choices(space: Space, flags: Any) -> NDArray[np.bool_]:
+    """Return sb3-contrib's mask, a flag for each choice, as one for each action, (A,).
+
+    MultiDiscrete and MultiBinary spaces have the flags of their choices one after another; a
+    combination is allowed where all of its choices are.
+    """
+    given = np.asarray(flags).ravel()
+    if isinstance(space, spaces.Discrete):
+        return given
+    counts = _counts(space)
+    if len(given) != sum(counts):
+        raise ValueError(f"action_masks: got {len(given)} flags, expected {sum(counts)}")
+    each = np.split(given.astype(np.bool_), np.cumsum(counts)[:-1])
+    return functools.reduce(np.logical_and.outer, each).ravel()
+
+
+def _counts(space: Any) -> tuple[int, ...]:
+    """How many answers each choice of a MultiDiscrete or MultiBinary space has."""
+    if isinstance(space, spaces.MultiBinary):
+        return (2,) * int(np.prod(space.shape))
+    return tuple(int(n) for n in space.nvec.ravel())
 
 
 class DiscreteAction(ActionCodec):
@@ -90,10 +115,10 @@ class JointAction(ActionCodec):
 
     discrete = True
 
-    def __init__(self, space: spaces.MultiDiscrete) -> None:
-        self._counts = tuple(int(n) for n in space.nvec.ravel())
-        self._shape, self._dtype = space.nvec.shape, space.dtype
-        self._start = np.ravel(space.start)
+    def __init__(self, space: spaces.MultiDiscrete | spaces.MultiBinary) -> None:
+        self._counts = _counts(space)
+        self._shape, self._dtype = space.shape, space.dtype
+        self._start = np.ravel(space.start) if isinstance(space, spaces.MultiDiscrete) else 0
         self.size = int(np.prod(np.array(self._counts, dtype=object)))
         if self.size > MOST_JOINT_ACTIONS:
             raise ValueError(

@@ -24,6 +24,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from kalmanac._envs.action_codecs import mask_of_choices
 from kalmanac._envs.checkpointable import (
     check_names,
     environment_state,
@@ -209,6 +210,24 @@ def copied_step(step: Step) -> Step:
     return copied(observation), reward, terminated, truncated, info
 
 
+def has_action_masks(env: Any) -> bool:
+    """Tell whether it has sb3-contrib's method `action_masks`, itself or inside its wrappers."""
+    discrete = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    return (
+        isinstance(env, gymnasium.Env)
+        and isinstance(env.action_space, discrete)
+        and env.has_wrapper_attr("action_masks")
+    )
+
+
+def told_action_mask(env: gymnasium.Env[Any, Any], info: dict[str, Any]) -> dict[str, Any]:
+    """Return the info with what `env.action_masks()` says now, unless it has a mask of its own."""
+    if "action_mask" in info:
+        return info
+    flags = env.get_wrapper_attr("action_masks")()
+    return info | {"action_mask": mask_of_choices(env.action_space, flags)}
+
+
 class CopiesHandedOut:
     """Within this context, the single environments of a `SyncVectorEnv` hand out copies.
 
@@ -241,19 +260,24 @@ class CopiesHandedOut:
 
 
 class _CopyingEnv:
-    """This stands for a single environment: what it returns is copied, all else is its own."""
+    """This stands for a single environment: what it returns is copied, all else is its own.
+
+    Where it tells of forbidden actions as sb3-contrib has it, its infos have the mask.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._env = env
+        self._masks = has_action_masks(env)
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and copy the observation."""
         observation, info = self._env.reset(**how)
-        return copied(observation), info
+        return copied(observation), told_action_mask(self._env, info) if self._masks else info
 
     def step(self, action: Any) -> Step:
         """Step the environment and copy the observation."""
-        return copied_step(self._env.step(action))
+        *rest, info = copied_step(self._env.step(action))
+        return *rest, told_action_mask(self._env, info) if self._masks else info
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
@@ -263,7 +287,8 @@ class Checkpointable(gymnasium.Wrapper[Any, Any, Any, Any]):
     """This makes the state of an environment in an `AsyncVectorEnv` an attribute to read and set.
 
     Its observations are copies: with SAME_STEP, an array that the environment fills again would
-    show the next episode's first observation before the last one has been sent.
+    show the next episode's first observation before the last one has been sent. Its infos have the
+    mask of an environment with sb3-contrib's `action_masks`.
 
     Examples:
         >>> from kalmanac import Checkpointable, Track
@@ -273,9 +298,19 @@ class Checkpointable(gymnasium.Wrapper[Any, Any, Any, Any]):
         ['generator', 'target', 'time']
     """
 
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._masks = has_action_masks(env)
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(**how)
+        return observation, told_action_mask(self.env, info) if self._masks else info
+
     def step(self, action: Any) -> Step:
         """Take one step."""
-        return copied_step(self.env.step(action))
+        *rest, info = copied_step(self.env.step(action))
+        return *rest, told_action_mask(self.env, info) if self._masks else info
 
     @property
     def checkpoint_state(self) -> Any | None:

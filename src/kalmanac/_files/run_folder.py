@@ -1,9 +1,7 @@
 """Writing a run folder: it is taken, begun or gone on with, written to, and let go."""
 
 import importlib.metadata
-import importlib.util
 import json
-import math
 import os
 import platform
 import re
@@ -16,6 +14,7 @@ from typing import IO, Any, Literal
 
 from kalmanac._files.durable import cut, make_folder, open_rows, refuse_link, sign, write_whole
 from kalmanac._files.lock import FolderLock
+from kalmanac._files.metric_writers import EventWriter, json_row
 from kalmanac._files.run_reader import (
     CHECKPOINT,
     CHECKPOINTS,
@@ -91,12 +90,7 @@ class RunFolder:
         self._lock = FolderLock(self.path / LOCK) if lock is None else lock
         if marks is None:
             refuse_taken(self.path, experiment, overwrite=overwrite)
-        if events and importlib.util.find_spec("tensorboard") is None:
-            raise ModuleNotFoundError(
-                "events: tensorboard is not installed; install it, or switch events off"
-            )
-        self._writer: Any = None
-        self._events = events
+        self._events = EventWriter(self.path / EVENTS) if events else None
         self._files: dict[str, IO[str]] = {}
         self._summary: dict[str, Any] = {}
 
@@ -144,8 +138,8 @@ class RunFolder:
             each.callback(self._lock.release)
             for file in self._files.values():
                 each.callback(file.close)
-            if self._writer is not None:
-                each.callback(self._writer.close)
+            if self._events is not None:
+                each.callback(self._events.close)
 
     def __enter__(self) -> "RunFolder":
         if self._marks is None:
@@ -190,6 +184,8 @@ class RunFolder:
 
     def _go_on(self, marks: Mapping[str, Any]) -> None:
         expect_marks(marks)
+        if self._events is not None:
+            self._events.purge_step = marks["step"] + 1
         for name in LOGS:
             cut(self.path / name, marks["lengths"][name])
             self._files[name] = open_rows(self.path / name)
@@ -209,18 +205,10 @@ class RunFolder:
         sign_experiment(self.path, after)
 
     def _row(self, name: str, step: int, values: Mapping[str, float | int]) -> None:
-        row = {"step": step} | {key: _finite(key, value) for key, value in values.items()}
-        self._files[name].write(json.dumps(row, allow_nan=False) + "\n")
+        self._files[name].write(json_row(step, values))
         self._files[name].flush()
-        if self._events:
-            if self._writer is None:
-                from torch.utils.tensorboard import SummaryWriter
-
-                # TensorBoard hides what an earlier start wrote from this step on
-                again = None if self._marks is None else int(self._marks["step"]) + 1
-                self._writer = SummaryWriter(log_dir=str(self.path / EVENTS), purge_step=again)
-            for key, value in values.items():
-                self._writer.add_scalar(key, value, step)
+        if self._events is not None:
+            self._events.write(step, values)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, _json_bytes(content))
@@ -316,13 +304,6 @@ def sign_experiment(path: str | os.PathLike[str], *contents: bytes) -> None:
     signatures = [signature for content in contents if (signature := sign(content)) is not None]
     if signatures:
         write_whole(Path(path) / SIGNATURE, "".join(f"{x}\n" for x in signatures).encode())
-
-
-def _finite(key: str, value: float | int) -> float | int | None:
-    """JSON knows neither NaN nor infinity."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{key}: got {type(value).__name__}, expected a number")
-    return value if math.isfinite(value) else None
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:

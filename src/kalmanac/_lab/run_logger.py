@@ -20,10 +20,10 @@ from kalmanac._ops.device import held_on_gpus
 from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.episode_streams import EnvironmentFailedError, Episode, close_failed, closed
 from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._sac.training_log import TrainingMeans
 
 _KEPT = (
-    "best", "diverged", "_names", "_sums", "_updates", "_updates_before", "_evaluated_at",
-    "_evaluations", "_next_row", "_row_step", "_waiting",
+    "best", "diverged", "_evaluated_at", "_evaluations", "_next_row", "_row_step", "_waiting",
 )  # fmt: skip
 _SINCE = ("_waiting",)  # of them, those that older checkpoints do not hold
 
@@ -64,10 +64,7 @@ class RunLogger(Callback):
         self.best = -math.inf
         self.diverged = False
         self.failed = False  # an environment did, or may: nobody waits for it at the end
-        self._episodes: list[Episode] = []
-        self._names: list[str] = []
-        self._sums: list[Tensor] = []
-        self._updates = self._updates_before = 0
+        self._means = TrainingMeans()
         self._evaluated_at = -1
         self._evaluations = 0  # the last one's number
         self._next_row = experiment.log_every
@@ -94,19 +91,11 @@ class RunLogger(Callback):
 
     def on_episode(self, model: RecurrentSAC, episode: Episode) -> None:
         """Keep the episode for the next row."""
-        self._episodes.append(episode)
+        self._means.add_episode(episode)
 
     def on_update(self, model: RecurrentSAC, metrics: Mapping[str, Tensor]) -> None:
-        """Add the numbers up where they are: reading them would wait for the device."""
-        self._updates += 1
-        if self._sums:
-            values = list(metrics.values())
-            if self._sums[0].device != values[0].device:  # as a checkpoint gave them
-                self._sums = [x.to(values[0].device) for x in self._sums]
-            torch._foreach_add_(self._sums, values)
-        else:
-            self._names = list(metrics)
-            self._sums = [value.detach().clone() for value in metrics.values()]
+        """Keep its metrics for the next row."""
+        self._means.add_update(metrics)
 
     def on_step(self, model: RecurrentSAC) -> bool:
         """Write and evaluate where it is time; False ends a training that diverged."""
@@ -151,7 +140,7 @@ class RunLogger(Callback):
         step = model.num_timesteps
         if self._evaluated_at < step and self.sound(model):
             self._save(model, "last")
-        self.folder.summarize(status=status, step=step, updates=self._updates)
+        self.folder.summarize(status=status, step=step, updates=self._means.updates)
 
     def sound(self, model: RecurrentSAC) -> bool:
         """Whether all parameters, and the losses since the last row, are still finite numbers.
@@ -159,20 +148,17 @@ class RunLogger(Callback):
         Reading waits for the device.
         """
         tensors = [model.learner.optimizer.values]
-        if self._sums:  # on the host, as a checkpoint gave them, until the first update
-            named = zip(self._names, self._sums, strict=True)
-            tensors += [x.to(model.device) for name, x in named if name.endswith("_loss")]
+        tensors += [x.to(model.device) for x in self._means.losses]
         finite = torch.stack([x.isfinite().all() for x in tensors]).all().item()
         self.diverged = self.diverged or not finite
         return not self.diverged
 
     def state_dict(self) -> dict[str, Any]:
-        """All that later rows depend on. Only what they need of an episode is kept."""
+        """All that later rows depend on."""
         now = time.perf_counter()
         return {
             **{name: getattr(self, name) for name in _KEPT},
-            "returns": [episode.total_reward for episode in self._episodes],
-            "lengths": [episode.length for episode in self._episodes],
+            **self._means.state_dict(),
             "seconds": (now - self._began, now - self._row_began),
             "evaluating": self._evaluating,
         }
@@ -184,10 +170,7 @@ class RunLogger(Callback):
         # an end that is none any more had an evaluation out of turn
         due = evaluations_due(self.experiment, max(self._evaluated_at, 0))
         self._evaluations = min(self._evaluations, due)
-        self._episodes = [
-            Episode(reward, length, False, 0, {})
-            for reward, length in zip(state["returns"], state["lengths"], strict=True)
-        ]
+        self._means.load_state_dict(state)
         self._seconds = state["seconds"]
         self._evaluating = state.get("evaluating", 0.0)
 
@@ -209,20 +192,9 @@ class RunLogger(Callback):
     def _training(self, step: int) -> dict[str, float]:
         """Means over the episodes and the updates since the last row."""
         self._clock(step)
-        values: dict[str, float] = {"rollout/episodes": len(self._episodes)}
-        if self._episodes:
-            values["rollout/ep_rew_mean"] = _mean(e.total_reward for e in self._episodes)
-            values["rollout/ep_len_mean"] = _mean(e.length for e in self._episodes)
-        self._episodes = []
-        values["train/updates"] = self._updates
-        if self._sums:
-            since = self._updates - self._updates_before
-            numbers = (torch.stack(self._sums) / since).tolist()
-            means = dict(zip(self._names, numbers, strict=True))
-            values |= means
-            losses = [value for name, value in means.items() if name.endswith("_loss")]
-            self.diverged = self.diverged or not all(map(math.isfinite, losses))
-        self._updates_before, self._sums = self._updates, []
+        values = self._means.row()
+        losses = [value for name, value in values.items() if name.endswith("_loss")]
+        self.diverged = self.diverged or not all(map(math.isfinite, losses))
         return values
 
     def _evaluation(self, model: RecurrentSAC) -> dict[str, float]:
@@ -274,7 +246,6 @@ class RunLogger(Callback):
     def _clock(self, step: int) -> None:
         now = time.perf_counter()
         seconds = max(now - self._row_began, 1e-9)
-        since = self._updates - self._updates_before
         on_devices = held_on_gpus()
         self.folder.log_time(
             step,
@@ -282,7 +253,7 @@ class RunLogger(Callback):
                 "time/elapsed": now - self._began,
                 "time/evaluating": self._evaluating,  # of it, by this run
                 "time/fps": (step - self._row_step) / seconds,
-                "time/updates_per_second": since / seconds,
+                "time/updates_per_second": self._means.new_updates / seconds,
                 "time/memory_gb": held_bytes() / 1e9,  # of all runs in this process
                 **({} if on_devices is None else {"time/device_memory_gb": on_devices / 1e9}),
             },
@@ -303,7 +274,3 @@ def evaluations_due(experiment: Experiment, step: int) -> int:
 def evaluation_seed(seed: int, number: int, place: int) -> int:
     """The seed of one evaluation's episodes: new ones each time, the same for every agent."""
     return int(np.random.SeedSequence([seed, number, place]).generate_state(1)[0]) % 2**31
-
-
-def _mean(values: Any) -> float:
-    return float(np.mean(list(values)))

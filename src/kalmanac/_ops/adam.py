@@ -18,7 +18,7 @@ TINY = 1e-8
 class Rates(NamedTuple):
     """Rates are the numbers that decide a step."""
 
-    learning_rate: float
+    learning_rate: Tensor  # float64 (), where a recorded step reads what it is by then
     betas: tuple[float, float]
     taus: tuple[float, float]  # of what follows, before and after `Moving.border`
     max_norm: float | None  # the gradients of groups are clipped to it, each on its own
@@ -68,9 +68,11 @@ def adam_step(
         if rates.max_norm is not None:
             own.mul_((rates.max_norm / (norms[-1] + 1e-6)).clamp(max=1))
     moving.steps.add_(1)
+    on_host = moving.values.device.type == "cpu"
+    rate = rates.learning_rate.item() if on_host else rates.learning_rate.float()
     torch._fused_adam_(
         [moving.values], [moving.gradients], [moving.average], [moving.square], [], [moving.steps],
-        lr=rates.learning_rate, beta1=rates.betas[0], beta2=rates.betas[1], weight_decay=0.0,
+        lr=rate, beta1=rates.betas[0], beta2=rates.betas[1], weight_decay=0.0,
         eps=TINY, amsgrad=False, maximize=False,
     )  # fmt: skip
     followed = moving.values[moving.begin : moving.begin + len(moving.trailing)]

@@ -41,7 +41,7 @@ def at_most_one(x):
 @triton.jit
 def move(
     values, gradients, average, square, steps, trailing, partials, norms, size,
-    a0, a1, b0, b1, begin, border, trails, rate: tl.float64, tau_1: tl.float64, tau_2: tl.float64,
+    a0, a1, b0, b1, begin, border, trails, rate, tau_1: tl.float64, tau_2: tl.float64,
     max_norm: tl.float64, beta_1: tl.float64, beta_2: tl.float64, tiny: tl.float64,
     CLIPS: tl.constexpr, PP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -67,7 +67,7 @@ def move(
     step = tl.load(steps).to(tl.float64)
     left_1 = 1.0 - tl.exp(step * tl.log(beta_1 + tl.zeros((), tl.float64)))
     left_2 = 1.0 - tl.exp(step * tl.log(beta_2 + tl.zeros((), tl.float64)))
-    size_1 = (rate / left_1).to(dtype)
+    size_1 = (tl.load(rate) / left_1).to(dtype)
     below = tl.sqrt(v) / tl.sqrt(left_2).to(dtype) + (tl.zeros((), tl.float64) + tiny).to(dtype)
     x = tl.load(values + i, mask=inside, other=0.0) - size_1 * m / below
     tl.store(values + i, x, mask=inside)
@@ -81,7 +81,7 @@ def move(
 
 def step(
     values: Tensor, gradients: Tensor, average: Tensor, square: Tensor, steps: Tensor,
-    trailing: Tensor, begin: int, border: int, *, groups: Sequence[slice], learning_rate: float,
+    trailing: Tensor, begin: int, border: int, *, groups: Sequence[slice], learning_rate: Tensor,
     taus: tuple[float, float], max_norm: float | None, betas: tuple[float, float], tiny: float,
 ) -> list[Tensor]:  # fmt: skip
     """Move once; returns the norms of the groups' gradients, 0-d, before they were clipped."""

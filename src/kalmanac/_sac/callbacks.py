@@ -1,20 +1,24 @@
-"""Callbacks: how metrics, evaluations and early ends reach or leave the training loop."""
+"""Callbacks: how metrics, files and early ends reach or leave the training loop."""
 
+import inspect
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
-import numpy as np
 from torch import Tensor
 
-from kalmanac._sac.episode_streams import Environment, Episode, as_vector, share_an_environment
-from kalmanac._sac.evaluation import MOST_STEPS, EachStep, Evaluation, evaluate_policy
+from kalmanac._files.durable import make_folder
+from kalmanac._sac.episode_streams import Episode
+from kalmanac._sac.sb3_arguments import CHECKPOINT_CALLBACK, answering
 
 if TYPE_CHECKING:
     from kalmanac._sac.recurrent_sac import RecurrentSAC
+
+# a function is called with the model after every vector step; False ends the training
+AnyCallback = Union["Callback", Callable[["RecurrentSAC"], object]]
+AnyCallbacks = AnyCallback | Iterable[AnyCallback] | None
 
 MOST = 100  # as SB3 counts them
 
@@ -60,6 +64,9 @@ class RecentEpisodes:
 class Callback:
     """What a training calls on its way. This one does nothing; override what you need.
 
+    Where `on_step` is all, a function of the model does as well. `parent` is the `EvalCallback`
+    that this one was given to, if any.
+
     Examples:
         >>> from kalmanac import Callback, RecurrentSAC, Track
         >>> class Lengths(Callback):
@@ -72,7 +79,11 @@ class Callback:
         20 10
         >>> model.num_timesteps
         25
+        >>> model.learn(100, lambda model: model.num_timesteps < 30).num_timesteps
+        30
     """
+
+    parent: Any = None
 
     def on_start(self, model: "RecurrentSAC") -> None:
         """Before the first step."""
@@ -97,16 +108,43 @@ class Callback:
         """Go on where `state_dict` was called; `on_start` comes after it."""
 
 
+class FunctionCallback(Callback):
+    """A function of the model as a callback."""
+
+    def __init__(self, function: Callable[["RecurrentSAC"], object]) -> None:
+        self.function = function
+
+    def on_step(self, model: "RecurrentSAC") -> bool:
+        """Call it; only False ends the training."""
+        return self.function(model) is not False
+
+
+def as_callback(name: str, given: Any) -> Callback:
+    """A callback, or a function made one; TypeError for anything else."""
+    if isinstance(given, Callback):
+        return given
+    if not callable(given) or isinstance(given, type):
+        kind = given.__name__ if isinstance(given, type) else type(given).__name__
+        raise TypeError(f"{name}: got {kind}, expected a Callback or a function of the model")
+    try:
+        inspect.signature(given).bind(None)
+    except TypeError:
+        raise TypeError(
+            f"{name}: got {given!r}, expected a function of one argument, the model (SB3 calls its "
+            "own with locals and globals)"
+        ) from None
+    except ValueError:  # one that is not written in Python may not tell
+        pass
+    return FunctionCallback(given)
+
+
 class Callbacks(Callback):
     """Several callbacks, called in order."""
 
-    def __init__(self, callbacks: Callback | Iterable[Callback] | None = None) -> None:
-        if isinstance(callbacks, Callback):
-            callbacks = [callbacks]
-        self.members = list(callbacks or ())
-        for member in self.members:
-            if not isinstance(member, Callback):
-                raise TypeError(f"callback: got {type(member).__name__}, expected a Callback")
+    def __init__(self, callbacks: AnyCallbacks = None) -> None:
+        alone = callbacks is None or isinstance(callbacks, Callback) or callable(callbacks)
+        each: Any = [callbacks] if alone else callbacks
+        self.members = [as_callback("callback", one) for one in each if one is not None]
 
     def on_start(self, model: "RecurrentSAC") -> None:
         """See `Callback`."""
@@ -134,81 +172,56 @@ class Callbacks(Callback):
             member.on_end(model)
 
 
-class EvalCallback(Callback):
-    """Evaluates whenever another `every` environment steps are done.
+class CheckpointCallback(Callback):
+    """Saves the model whenever another `save_freq` environment steps are done.
 
     Args:
-        env: where to evaluate; not the environment of the training.
-        every: environment steps between evaluations.
-        episodes: episodes per evaluation.
-        deterministic: without exploration.
-        seed: of the episodes, together with the evaluation's number; None takes the model's.
-        report: called with the step and the evaluation.
-        best_path: where the model with the best mean return so far is saved.
-        max_steps: an episode that is not over after so many steps is cut (`evaluate_policy`).
-        each_step: called before every vector step of an evaluation.
-
-    `evaluations` holds all of them as (step, evaluation).
+        save_freq: environment steps, of all environments together.
+        save_path: a folder, made where it is missing, for PREFIX_STEP_steps.safetensors.
+        name_prefix: how the files' names begin.
+        save_replay_buffer: also write the replay, as PREFIX_replay_buffer_STEP_steps.replay.
+        verbose: 2 prints each file's name.
 
     Examples:
-        >>> from kalmanac import EvalCallback, RecurrentSAC, Track
-        >>> watch = EvalCallback(Track(horizon=5), every=20, episodes=2, best_path="best")
-        >>> model = RecurrentSAC("gru", Track(), seed=0).learn(40, watch)
-        >>> [step for step, evaluation in watch.evaluations]
-        [20, 40]
+        >>> from kalmanac import CheckpointCallback, RecurrentSAC, Track
+        >>> save = CheckpointCallback(20, "models", name_prefix="track", verbose=2)
+        >>> model = RecurrentSAC("gru", Track(), seed=0).learn(40, save)
+        Saving model checkpoint to ...track_20_steps.safetensors
+        Saving model checkpoint to ...track_40_steps.safetensors
+        >>> RecurrentSAC.load("models/track_20_steps.safetensors").num_timesteps
+        20
     """
 
+    @answering(CHECKPOINT_CALLBACK)
     def __init__(
-        self, env: Environment, *, every: int = 10_000, episodes: int = 16,
-        deterministic: bool = True, seed: int | None = None,
-        report: Callable[[int, Evaluation], None] | None = None,
-        best_path: str | os.PathLike[str] | None = None,
-        max_steps: int = MOST_STEPS, each_step: EachStep | None = None,
+        self, save_freq: int, save_path: str | os.PathLike[str], name_prefix: str = "rl_model",
+        save_replay_buffer: bool = False, verbose: int = 0,
     ) -> None:  # fmt: skip
-        if every < 1:
-            raise ValueError(f"every: got {every}, expected at least 1")
-        if max_steps < 1:
-            raise ValueError(f"max_steps: got {max_steps}, expected at least 1")
-        self.env = as_vector(env)
-        self.every, self.episodes, self.deterministic = every, episodes, deterministic
-        self.seed, self.report = seed, report
+        if save_freq < 1:
+            raise ValueError(f"save_freq: got {save_freq}, expected at least 1")
+        self.save_freq, self.verbose = save_freq, verbose
         # an environment may change the working directory
-        self.best_path = None if best_path is None else Path(best_path).absolute()
-        self.max_steps, self.each_step = max_steps, each_step
-        self.evaluations: list[tuple[int, Evaluation]] = []
-        self.best = -np.inf
-        self._next = every
+        self.save_path, self.name_prefix = Path(save_path).absolute(), name_prefix
+        self.save_replay_buffer = save_replay_buffer
+        self._next = save_freq
 
     def on_start(self, model: "RecurrentSAC") -> None:
         """Count from where the model stands."""
-        if share_an_environment(model.env, self.env):
-            raise ValueError("env: got the environment of the training, expected one of its own")
-        self._next = (model.num_timesteps // self.every + 1) * self.every
+        self._next = (model.num_timesteps // self.save_freq + 1) * self.save_freq
 
     def on_step(self, model: "RecurrentSAC") -> None:
-        """Evaluate if it is time."""
+        """Save if it is time."""
         step = model.num_timesteps
         if step < self._next:
             return
-        self._next = (step // self.every + 1) * self.every
-        # by number: agents whose steps differ meet the same episodes
-        number = step // self.every
-        words = np.random.SeedSequence([model.seed if self.seed is None else self.seed, number])
-        evaluation = evaluate_policy(
-            model, self.env, self.episodes, deterministic=self.deterministic,
-            seed=int(words.generate_state(1)[0]) % 2**31, max_steps=self.max_steps,
-            each_step=self.each_step,
-        )  # fmt: skip
-        if evaluation.cut:
-            warnings.warn(
-                f"{evaluation.cut} of {len(evaluation.returns)} evaluation episodes were cut after "
-                f"{self.max_steps:,} steps",
-                stacklevel=2,
-            )
-        self.evaluations.append((step, evaluation))
-        if self.report is not None:
-            self.report(step, evaluation)
-        if evaluation.mean_reward > self.best:
-            self.best = evaluation.mean_reward
-            if self.best_path is not None:
-                model.save(self.best_path)
+        self._next = (step // self.save_freq + 1) * self.save_freq
+        make_folder(self.save_path)
+        path = self.save_path / f"{self.name_prefix}_{step}_steps.safetensors"
+        model.save(path)
+        if self.verbose >= 2:
+            print(f"Saving model checkpoint to {path}")
+        if self.save_replay_buffer:
+            replay = self.save_path / f"{self.name_prefix}_replay_buffer_{step}_steps.replay"
+            model.save_replay_buffer(replay)
+            if self.verbose >= 2:
+                print(f"Saving model replay buffer checkpoint to {replay}")

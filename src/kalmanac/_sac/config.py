@@ -3,7 +3,8 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Concatenate, Literal, ParamSpec
@@ -14,7 +15,10 @@ from torch import Tensor
 from kalmanac._encoders.registry import check_encoder, encoder_settings
 from kalmanac._messages import expect_known
 from kalmanac._sac.episode_streams import Environment
+from kalmanac._sac.sb3_arguments import MODEL, answering
 from kalmanac._settings import SACSettings
+
+Schedule = Callable[[float], float]  # of the remaining progress, from 1 to 0
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,50 @@ P = ParamSpec("P")
 class Arguments(SACSettings):
     """The signature of `RecurrentSAC`; nobody makes one."""
 
-    env: Environment | None = field(default=None, kw_only=False)
+    env: Environment | str | None = field(default=None, kw_only=False)
+    learning_rate: float | Schedule = SACSettings.learning_rate  # type: ignore[assignment]
+    ent_coef: float | str = SACSettings.ent_coef  # type: ignore[assignment]
     seed: int | None = None
     device: str | torch.device = "auto"
+    verbose: int = 0
+    tensorboard_log: str | os.PathLike[str] | None = None
+
+
+def plain_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], Schedule | None]:
+    """Settings in words of SB3 as this package has them, and the learning rate's schedule.
+
+    `ent_coef="auto_0.1"` is a learned temperature that starts there. A schedule's rate is the one
+    that it begins with; `encoder_settings=None` is nothing given, as wrappers pass it.
+    """
+    settings = dict(given)
+    if settings.get("encoder_settings", ...) is None:
+        del settings["encoder_settings"]
+    temperature = settings.get("ent_coef")
+    if isinstance(temperature, str) and temperature.startswith("auto_"):
+        try:
+            start = float(temperature.removeprefix("auto_"))
+        except ValueError:
+            raise ValueError(
+                f"ent_coef: got {temperature!r}, expected a number, auto or auto_NUMBER"
+            ) from None
+        if "initial_ent_coef" in settings:
+            raise TypeError(f"initial_ent_coef: got one beside ent_coef={temperature!r}")
+        settings |= {"ent_coef": "auto", "initial_ent_coef": start}
+    schedule = settings.get("learning_rate")
+    if not callable(schedule):
+        return settings, None
+    return settings | {"learning_rate": scheduled_rate(schedule, 1.0)}, schedule
+
+
+def scheduled_rate(schedule: Schedule, remaining: float) -> float:
+    """The learning rate where so much of the training remains; ValueError for what is none."""
+    rate = float(schedule(remaining))
+    if not (math.isfinite(rate) and rate >= 0):
+        raise ValueError(
+            f"learning_rate: got {rate} with {remaining:.3g} of the training remaining, expected "
+            "a finite number of at least 0"
+        )
+    return rate
 
 
 def takes(
@@ -114,6 +159,7 @@ def takes(
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 
     def sign(method: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        @answering(MODEL)
         @functools.wraps(method)
         def init(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
             for name in kwargs:

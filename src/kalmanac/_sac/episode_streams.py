@@ -1,11 +1,12 @@
 """A vector environment as independent streams of episodes, whichever way it resets itself.
 
-Gymnasium's vector environments start a new episode by themselves, in one of two ways:
+Gymnasium's vector environments start a new episode by themselves in one of two ways, or not at all:
 
 - SAME_STEP: the step that ends an episode returns the next one's first observation; the last one
   stands in `infos["final_obs"]`, its info in `infos["final_info"]`.
 - NEXT_STEP: that step returns the last observation; the step after it ignores its action, gives
   reward 0 and returns the first observation. It is no transition.
+- DISABLED: nothing happens by itself; a reset with the option `reset_mask` begins new episodes.
 
 `EpisodeStreams` hides the difference, so that nobody else has to know of it.
 """
@@ -23,8 +24,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from numpy.typing import NDArray
 
 from kalmanac._envs.checkpointable import environment_state, restore_environment
+from kalmanac._envs.registry import make_env
 from kalmanac._envs.workers import WorkerError, describe_exception
-from kalmanac._envs.wrappers import CopiesHandedOut
+from kalmanac._envs.wrappers import CopiesHandedOut, copied
 
 Environment = gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 ENOUGH_ENDS = 10  # of episodes in a row, to suspect that last observations are lost
@@ -66,15 +68,18 @@ class Arrival(NamedTuple):
     episodes: list[Episode]  # those that this step finished
 
 
-def as_vector(env: Environment) -> VectorEnv[Any, Any, Any]:
-    """`env`, or a vector of one (SAME_STEP) where it is a single environment."""
+def as_vector(env: Environment | str) -> VectorEnv[Any, Any, Any]:
+    """`env`, or a vector of one (SAME_STEP) where it is a single environment, or its name."""
+    if isinstance(env, str):
+        env = make_env(env)
     if isinstance(env, VectorEnv):
         autoreset_mode(env)
         return env
     if isinstance(env, gymnasium.Env):
         return SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
     raise TypeError(
-        f"env: got {type(env).__name__}, expected a gymnasium.Env or a gymnasium.vector.VectorEnv"
+        f"env: got {type(env).__name__}, "
+        "expected a gymnasium.Env, a gymnasium.vector.VectorEnv, or an environment's name"
     )
 
 
@@ -91,12 +96,12 @@ def share_an_environment(
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """How `env` resets itself, as its metadata say; other ways than the two known are refused."""
+    """How `env` resets itself, as its metadata say; what they leave unsaid is refused."""
     stated = (env.metadata or {}).get("autoreset_mode")
-    if stated not in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+    if not isinstance(stated, AutoresetMode):
         raise ValueError(
             f'env.metadata["autoreset_mode"]: got {stated}, '
-            "expected AutoresetMode.SAME_STEP or AutoresetMode.NEXT_STEP"
+            f"expected {', '.join(map(str, AutoresetMode))}"
         )
     return stated
 
@@ -147,6 +152,11 @@ class EpisodeStreams:
             if last and self._last_observations is not None and self._observation is not None:
                 self._last_observations.check(rows.tolist(), last, observation, self._observation)
             last_infos = infos.get("final_info", {})
+        elif self.mode is AutoresetMode.DISABLED:
+            begun, moved, last_infos = ended, rows, infos
+            last = [copied(_row(observation, i)) for i in rows.tolist()]
+            if len(rows):
+                observation, infos = self._reset_ended(ended, infos)
         else:
             begun, moved, last, last_infos = self._over, rows[:0], [], infos
             self._over = ended
@@ -182,6 +192,14 @@ class EpisodeStreams:
         self._over, self._reward = account["over"].copy(), account["reward"].copy()
         self._length = account["length"].copy()
 
+    def _reset_ended(
+        self, ended: NDArray[np.bool_], infos: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes where some have ended; observations and infos of all."""
+        with environment_at_work(), self._copies:
+            observation, news = self.env.reset(options={"reset_mask": ended.copy()})
+        return observation, _merged(infos, news, ended)
+
     def _final_observations(self, rows: NDArray[np.int64], infos: Mapping[str, Any]) -> list[Any]:
         """The last observations of the episodes that ended."""
         if "final_obs" not in infos:
@@ -210,6 +228,23 @@ def _rows(infos: Mapping[str, Any], rows: list[int], n: int) -> list[dict[str, A
             if there:
                 info[key] = own
     return row_infos
+
+
+def _merged(
+    infos: Mapping[str, Any], news: Mapping[str, Any], rows: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """The infos of all environments, with those of `rows`, (n,) bool, from `news`."""
+    n, merged = len(rows), {}
+    for key in {**infos, **news}:
+        if key.startswith("_"):
+            continue
+        here = [info.get(f"_{key}", np.full(n, key in info)) for info in (infos, news)]
+        values = np.full(n, None, dtype=object)
+        for info, own in ((infos, here[0] & ~rows), (news, here[1] & rows)):
+            for i in np.flatnonzero(own).tolist():
+                values[i] = _rows({key: info[key]}, [i], n)[0][key]
+        merged[key], merged[f"_{key}"] = values, np.where(rows, here[1], here[0])
+    return merged
 
 
 def _has_rows(value: Any, n: int) -> bool:

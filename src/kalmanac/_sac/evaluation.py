@@ -1,6 +1,6 @@
 """Evaluation episodes: an unbiased sample of a policy's returns, whatever the episodes' lengths."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from kalmanac._sac.episode_streams import (
     share_an_environment,
 )
 from kalmanac._sac.observations import BadReadingError, InfoKeys, ObservationReader
+from kalmanac._sac.sb3_arguments import EVALUATE, answering
 
 MOST_STEPS = 100_000  # of an episode, where nobody knows its horizon
 # vector steps taken, episodes over, episodes to play
@@ -43,18 +44,27 @@ class PredictingModel(Protocol):
 class Evaluation:
     """The episodes of an evaluation, environment by environment in order of time.
 
+    It unpacks to mean and standard deviation of the returns, as SB3's does.
+
     Examples:
         >>> import numpy as np
         >>> from kalmanac import Evaluation
         >>> result = Evaluation(returns=np.array([1.0, 3.0]), lengths=np.array([5, 7]))
         >>> result.mean_reward, result.std_reward, result.mean_length, result.win_rate
         (2.0, 1.0, 6.0, None)
+        >>> mean, std = result
+        >>> mean, std
+        (2.0, 1.0)
     """
 
     returns: NDArray[np.float64]  # (k,), undiscounted
     lengths: NDArray[np.int64]  # (k,)
-    wins: NDArray[np.bool_] | None = None  # (k,); None where the environment's info has no "win"
+    wins: NDArray[np.bool_] | None = None  # (k,); None where no info has "win" or "is_success"
     cut: int = 0  # episodes among them that were not over after the most steps allowed
+
+    def __iter__(self) -> Iterator[float]:
+        """Mean and standard deviation of the returns."""
+        yield from (self.mean_reward, self.std_reward)
 
     @property
     def mean_reward(self) -> float:
@@ -77,8 +87,9 @@ class Evaluation:
         return None if self.wins is None else float(self.wins.mean())
 
 
+@answering(EVALUATE)
 def evaluate_policy(
-    model: PredictingModel, env: Environment, n_eval_episodes: int = 10, *,
+    model: PredictingModel, env: Environment | str, n_eval_episodes: int = 10, *,
     deterministic: bool = True, seed: int | None = None, max_steps: int = MOST_STEPS,
     each_step: EachStep | None = None,
 ) -> Evaluation:  # fmt: skip
@@ -90,7 +101,7 @@ def evaluate_policy(
 
     Args:
         model: anything with SB3's `predict`.
-        env: a Gymnasium environment or a vector of them.
+        env: a Gymnasium environment, a vector of them, or a name for `make_env`.
         n_eval_episodes: how many episodes.
         deterministic: the policy does not explore.
         seed: of the first reset; None leaves it to the environment.
@@ -105,7 +116,8 @@ def evaluate_policy(
         >>> result = evaluate_policy(model, Track(horizon=10), 3, seed=0)
         >>> result.lengths
         array([10, 10, 10])
-        >>> result.mean_reward < 0
+        >>> mean, std = result
+        >>> mean < 0
         True
     """
     if n_eval_episodes < 1:
@@ -155,8 +167,9 @@ def evaluate_policy(
 
 def _evaluation(played: Sequence[tuple[Episode, bool]]) -> Evaluation:
     """Of episodes, and whether each was cut. Those that were have not been won."""
-    wins = [episode.info.get("win") for episode, cut in played if not cut]
-    won = np.array([bool(episode.info.get("win")) for episode, _ in played])
+    told = [episode.info.get("win", episode.info.get("is_success")) for episode, _ in played]
+    wins = [win for win, (_, cut) in zip(told, played, strict=True) if not cut]
+    won = np.array([bool(win) for win in told])
     return Evaluation(
         np.array([episode.total_reward for episode, _ in played]),
         np.array([episode.length for episode, _ in played]),

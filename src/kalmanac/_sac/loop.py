@@ -5,11 +5,12 @@ random generators, and computes what it would compute alone. On a GPU, the updat
 branches of one recorded graph, which costs little more than one of them.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kalmanac._sac.callbacks import Callback, Callbacks
+from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
+from kalmanac._sac.config import Schedule, scheduled_rate
 from kalmanac._sac.cuda_graph import GraphedUpdates, can_record
 from kalmanac._sac.diagnostics import ValueCheck
 from kalmanac._sac.learner import Metrics
@@ -30,9 +31,9 @@ class Member:
 
     def __init__(
         self, model: "RecurrentSAC", training: Training, total_timesteps: int,
-        callback: Callback | Iterable[Callback] | None,
+        callback: AnyCallbacks, schedule: Schedule | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.training = model, training
+        self.model, self.training, self._schedule = model, training, schedule
         self.callbacks = Callbacks(callback)
         self._last = model.num_timesteps + total_timesteps
         self._overlap = training.settings.overlap
@@ -51,6 +52,7 @@ class Member:
 
     def begin(self) -> None:
         """Start the callbacks."""
+        self._set_learning_rate()
         self.callbacks.on_start(self.model)
 
     def ask(self) -> int:
@@ -68,6 +70,7 @@ class Member:
         """
         collected = self.training.collect()
         self.model.num_timesteps += collected.transitions
+        self._set_learning_rate()
         for episode in collected.episodes:
             self._values.on_episode(episode)
             self.callbacks.on_episode(self.model, episode)
@@ -88,6 +91,13 @@ class Member:
     def end(self) -> None:
         """End the callbacks."""
         self.callbacks.on_end(self.model)
+
+    def _set_learning_rate(self) -> None:
+        """A function of the steps alone, so that whoever goes on has the rate of that step."""
+        if self._schedule is not None:
+            remaining = max(1 - self.model.num_timesteps / max(self._last, 1), 0.0)
+            rate = scheduled_rate(self._schedule, remaining)
+            self.training.policy.learner.optimizer.learning_rate.fill_(rate)
 
 
 class TrainingLoop:

@@ -189,6 +189,26 @@ def with_temperature(
     return state
 
 
+def with_parameters(
+    own: Mapping[str, Tensor], given: Mapping[str, Tensor], exact_match: bool
+) -> dict[str, Tensor]:
+    """A learner's `own` state with the tensors that are `given` for `set_parameters`.
+
+    Averaged weights that are not given are those of an actor that is.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"load_path_or_dict: got {type(given).__name__}, expected tensors by name; "
+            "RecurrentSAC.load reads files"
+        )
+    known = own if exact_match else {name: own[name] for name in given if name in own}
+    check_shapes(given, {name: tuple(x.shape) for name, x in known.items()})
+    groups = {name.partition(".")[0] for name in given}
+    anew = "actor" in groups and "averaged" not in groups
+    kept = {name: x for name, x in own.items() if not (anew and name.startswith("averaged."))}
+    return kept | dict(given)
+
+
 def learned_tensors(document: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights and what the optimizer knows of them, without the generators' states."""
     part = document["policy"] if document["learner"] is None else document["learner"]

@@ -4,7 +4,8 @@ An environment says in its info, at every reset and step:
 
 - `info["observed"]`, bool: False where the reading is missing. Without the key it is there.
 - `info["action_mask"]`, A numbers: 0 where an action is forbidden. Without the key all are allowed.
-  It may stand in a Dict observation instead, under the same name.
+  It may stand in a Dict observation instead, under the same name, or be what the environment's
+  method `action_masks` says, as for sb3-contrib.
 - `info["privileged"]`, (S,): the true state, only if the critic is to see it.
 """
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
+from kalmanac._envs.wrappers import CopiesHandedOut
 from kalmanac._observation import Observation
 
 Bools = NDArray[np.bool_]
@@ -165,7 +167,8 @@ def info_keys(env: VectorEnv[Any, Any, Any]) -> InfoKeys:
     metadata = env.metadata or {}
     answers = {key: metadata.get(key) for key in InfoKeys._fields}
     if None in answers.values():
-        _, infos = env.reset(seed=0)
+        with CopiesHandedOut(env):
+            _, infos = env.reset(seed=0)
         answers = {key: key in infos if has is None else has for key, has in answers.items()}
     for key, has in answers.items():
         if not isinstance(has, bool):

@@ -38,7 +38,9 @@ class Adam:
         everything = [p for group in groups.values() for p in group]
         self.values = flatten_parameters(everything)
         self.spans = _spans(groups)
-        self.learning_rate, self.trailing, self.betas = learning_rate, trailing, betas
+        self.trailing, self.betas = trailing, betas
+        # fill_ it to change it: recorded updates read it here
+        self.learning_rate = self.values.new_tensor(learning_rate, dtype=torch.float64)
         self.gradients = torch.zeros_like(self.values)
         self._slots = _views(self.gradients, everything)
         self._gaps = [self.values.new_zeros(_room(p) - p.numel()) for p in everything]

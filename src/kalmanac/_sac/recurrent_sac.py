@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,11 +14,12 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
-from kalmanac._sac.callbacks import Callback, Callbacks
-from kalmanac._sac.config import AgentSettings, Arguments, takes
+from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
+from kalmanac._sac.config import AgentSettings, Arguments, plain_settings, takes
 from kalmanac._sac.episode_streams import Environment, as_vector
 from kalmanac._sac.export import export_step
 from kalmanac._sac.exported_step import ExportedStep
@@ -29,7 +31,9 @@ from kalmanac._sac.model_check import (
     check_learned,
     check_model,
     config_of,
+    learned_tensors,
     reading,
+    with_parameters,
     with_temperature,
 )
 from kalmanac._sac.model_file import read_model, write_model
@@ -38,7 +42,9 @@ from kalmanac._sac.policy import Policy, PolicyState, Session
 from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
+from kalmanac._sac.sb3_arguments import LEARN, LOAD, answering
 from kalmanac._sac.training import Training
+from kalmanac._sac.training_log import Logger, LogRows, next_folder
 
 
 class RecurrentSAC:
@@ -46,10 +52,16 @@ class RecurrentSAC:
 
     Args:
         encoder: how the agent remembers, a name of `ENCODERS`.
-        env: a Gymnasium environment, or a vector of them. Without one, the agent comes to be with
-            the first `set_env`.
+        env: a Gymnasium environment, a vector of them, or a name for `make_env`. Without one, the
+            agent comes to be with the first `set_env`.
+        learning_rate: a number, or a function of the remaining progress, which falls from 1 to 0
+            over the steps of `learn`. Files hold the rate that it begins with: give the function
+            to `load` again.
+        ent_coef: a number, "auto", or "auto_0.1" for `initial_ent_coef=0.1`.
         seed: decides all randomness; None draws one, which `seed` then holds.
         device: where the networks and the replay live; "auto" is CUDA where it is available.
+        verbose: 1 prints a table of metrics every `log_interval` steps of `learn`.
+        tensorboard_log: a folder for TensorBoard, with a folder below it for each model's training.
         **settings: every field of `SACSettings`.
 
     Examples:
@@ -69,12 +81,15 @@ class RecurrentSAC:
 
     @takes(Arguments)
     def __init__(
-        self, *, env: Environment | None = None, seed: int | None = None,
-        device: str | torch.device = "auto", **settings: Any,
+        self, *, env: Environment | str | None = None, seed: int | None = None,
+        device: str | torch.device = "auto", verbose: int = 0,
+        tensorboard_log: str | os.PathLike[str] | None = None, **given: Any,
     ) -> None:  # fmt: skip
-        if settings.get("encoder_settings", ...) is None:  # as wrappers pass what was not given
-            del settings["encoder_settings"]
+        settings, self._schedule = plain_settings(given)
         self.settings = AgentSettings(**settings)
+        self.tensorboard_log, self._log_name = tensorboard_log, ""
+        self._printing = ["stdout"] if verbose else []
+        self.logger = Logger(formats=self._printing)
         self.device = choose_device(device)
         self.seed = _seed(seed)
         # of its own, so that looking at the agent does not change its training
@@ -126,7 +141,7 @@ class RecurrentSAC:
         """The transitions collected."""
         return self._attached().replay
 
-    def set_env(self, env: Environment) -> None:
+    def set_env(self, env: Environment | str) -> None:
         """Train in `env` from now on; its spaces must be those of the environment before.
 
         Episodes under way end as truncated. The number of environments may change.
@@ -144,16 +159,32 @@ class RecurrentSAC:
         else:
             self._training.change_env(vector, self.seed)
 
+    def set_logger(self, logger: Logger) -> None:
+        """Write the metrics of `learn` there, in place of what `verbose` and `tensorboard_log`
+        say."""
+        self.logger, self.tensorboard_log = logger, None
+
+    @answering(LEARN)
     def learn(
-        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None, *,
-        progress_bar: bool = False, log_interval: int = 1000,
+        self, total_timesteps: int, callback: AnyCallbacks = None, log_interval: int = 1000,
+        tb_log_name: str = "RecurrentSAC", *, progress_bar: bool = False,
     ) -> "RecurrentSAC":  # fmt: skip
         """Train for `total_timesteps` more environment steps, up to a whole vector step.
 
-        With `progress_bar`, a terminal shows a bar; elsewhere a line is written every
-        `log_interval` steps.
+        Args:
+            callback: one `Callback` or several; a function is called with the model after every
+                vector step. False ends the training.
+            log_interval: environment steps between two rows of metrics, where they are written.
+            tb_log_name: of the folder below `tensorboard_log`; a number follows it.
+            progress_bar: a terminal shows a bar; elsewhere a line is written every `log_interval`
+                steps.
         """
         members = Callbacks(callback).members
+        if self.tensorboard_log is not None and self._log_name != tb_log_name:
+            self._log_name, folder = tb_log_name, next_folder(self.tensorboard_log, tb_log_name)
+            self.logger = Logger(folder, [*self._printing, "tensorboard"])
+        if self.logger.writes:
+            members.append(LogRows(log_interval))
         if progress_bar:
             start_step = self.num_timesteps
             members.append(
@@ -164,7 +195,7 @@ class RecurrentSAC:
         return self
 
     def advance(
-        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
+        self, total_timesteps: int, callback: AnyCallbacks = None
     ) -> Iterator["RecurrentSAC"]:
         """Train as `learn` does, with a pause after every vector step and its updates."""
         loop = TrainingLoop([self.member(total_timesteps, callback)])
@@ -176,11 +207,9 @@ class RecurrentSAC:
             for error in loop.failures.values():
                 raise error
 
-    def member(
-        self, total_timesteps: int, callback: Callback | Iterable[Callback] | None = None
-    ) -> Member:
+    def member(self, total_timesteps: int, callback: AnyCallbacks = None) -> Member:
         """This agent's part in a `TrainingLoop`, which may have others beside it."""
-        return Member(self, self._attached(), total_timesteps, callback)
+        return Member(self, self._attached(), total_timesteps, callback, self._schedule)
 
     def predict(
         self, observation: Any, state: PolicyState | None = None,
@@ -198,6 +227,12 @@ class RecurrentSAC:
         """
         problem, policy = self._known()
         encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
+        if action_masks is None and problem.info_keys.action_mask:
+            warnings.warn(
+                "action_masks: got None, expected the mask of this step: actions were forbidden in "
+                "the agent's training, and it may choose one that is",
+                stacklevel=2,
+            )
         n = len(encoded.vector)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
@@ -237,6 +272,24 @@ class RecurrentSAC:
     def diagnostics(self) -> Metrics:
         """A closer look at the agent on a batch of its replay; changes nothing."""
         return self.learner.diagnostics(self._attached().batch_aside())
+
+    def get_parameters(self) -> dict[str, Tensor]:
+        """Copies of everything learned, by name: actor.…, critic.…, target.…, log_alpha, and Adam's
+        averages, adam.…; `predict` acts by averaged.…, unless `average_policy` is False."""
+        return learned_tensors({"learner": self.learner.state_dict()})
+
+    def set_parameters(
+        self, load_path_or_dict: Mapping[str, Tensor], exact_match: bool = True
+    ) -> None:
+        """Take over what `get_parameters` gave, of this model or of one with the same networks.
+
+        Args:
+            load_path_or_dict: tensors by name; `load` is for files.
+            exact_match: False leaves what is not named as it is. An actor without averaged weights
+                begins its average anew.
+        """
+        own = self.learner.state_dict()
+        self.learner.load_state_dict(with_parameters(own, load_path_or_dict, exact_match))
 
     def save(self, path: str | os.PathLike[str], *, policy_alone: bool = False) -> None:
         """Write everything but the replay into one .safetensors file, without pickle.
@@ -298,15 +351,18 @@ class RecurrentSAC:
         return self._attached().load_state_dict(state["training"], self.seed)
 
     @classmethod
+    @answering(LOAD)
     def load(
-        cls, path: str | os.PathLike[str], env: Environment | None = None, *,
-        device: str | torch.device = "auto", **changes: Any,
+        cls, path: str | os.PathLike[str], env: Environment | str | None = None, *,
+        device: str | torch.device = "auto", verbose: int = 0,
+        tensorboard_log: str | os.PathLike[str] | None = None, **changes: Any,
     ) -> "RecurrentSAC":  # fmt: skip
         """The model in a file. It predicts as it is; to go on learning it needs an `env`.
 
         A file that is damaged, or that asks for more than it holds, is a `BadFileError`.
 
         Args:
+            verbose, tensorboard_log: as of a new model; files do not hold them.
             changes: settings other than the saved ones, such as `learning_rate`, `update_to_data`
                 or `ent_coef`; those that decide its networks are refused.
         """
@@ -315,10 +371,13 @@ class RecurrentSAC:
         torch.Generator(device)  # a device that is not there is no fault of the file
         with reading(path):
             config = config_of(document)
-            model = cls(**config, device=device)
-            problem = check_model(document, model.settings)
-        if changes:
-            model = cls(**changed_config(config, changes), device=device)
+            problem = check_model(document, cls(**config, device=device).settings)
+        changes, schedule = plain_settings(changes)
+        model = cls(
+            **changed_config(config, changes), device=device, verbose=verbose,
+            tensorboard_log=tensorboard_log,
+        )  # fmt: skip
+        model._schedule = schedule
         with reading(path):
             model._build(problem)
             if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
