@@ -38,6 +38,7 @@ VERBS = {
     "watch": Entry(
         "kalmanac._cli.watch", "see an agent play: pictures and an animation of episodes"
     ),
+    "card": Entry("kalmanac._cli.card", "a folder to share an agent: kalmanac card RUN"),
     "runs": Entry("kalmanac._cli.runs", "list the runs in a folder, and how far they have come"),
     "suites": Entry("kalmanac._cli.suites", "the paper's experiments: how many runs, how long"),
     "sweep": Entry(

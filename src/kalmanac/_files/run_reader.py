@@ -17,8 +17,8 @@
     lock.json           which process writes here, while one does, and holds the system's lock on it
     evaluations/        what a trained agent did afterwards, for reports to draw:
       heatmap.json        Best Arm over a grid of bandits (`heatmap_file`; paper, figure 5)
-      *.npz               episodes (`kalmanac._files.episode_file`), as `kalmanac watch RUN --out
-                          RUN/evaluations` leaves them (paper, figures 3 and 6)
+      *.npz               episodes (`kalmanac._files.episode_file`), as `kalmanac watch RUN` leaves
+                          them (paper, figures 3 and 6), with their pictures (PNG, GIF)
 
 Anybody may have written what is read here, with any version, and may be writing still: what is no
 run's is one error in one line, and what a killed process left half-written is passed over. Nothing

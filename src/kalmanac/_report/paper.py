@@ -60,7 +60,7 @@ def other_curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
             yield CaptionedFigure(setting.name("curves-other"), figure, caption)
 
 
-PLAYED = "or kalmanac watch RUN --out RUN/evaluations"
+PLAYED = "or kalmanac watch RUN"
 ITEMS = (
     Item(
         1,

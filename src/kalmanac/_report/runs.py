@@ -134,8 +134,8 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
     at = f"{run.status}, step {run.summary.get('step', 0):,} of {run.experiment['total_steps']:,}"
     if cut:
         walk.notices.append(f"{name}: metrics.jsonl ends in the middle of a line ({at})")
-    if not run.training_steps.size:
-        walk.notices.append(f"{name}: no numbers yet ({at}), left out")
+    if not run.steps.size and not run.training:
+        walk.notices.append(f"{name}: no evaluation yet ({at}), left out")
         return
     if not run.steps.size:
         walk.notices.append(f"{name}: no evaluation yet ({at}); its training is shown")
