@@ -111,7 +111,7 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path, capsys, monk
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["demo", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == (
-        "kalmanac demo: needs matplotlib: pip install 'kalmanac[report]'\n"
+        'kalmanac demo: needs matplotlib: pip install "kalmanac[report]"\n'
     )
 
 

@@ -86,16 +86,16 @@ def test_a_run_in_any_environment_is_watched(run, capsys, tmp_path):
     folder = run("gru", f"{Swing.__module__}:Swing")
     assert call(f"{folder} --episodes 2 --seed 7 --stochastic") == 0
     output = capsys.readouterr().out
-    files = re.findall(r"watched/some-run/\S+-seed[78]\.(\w+)", output)
+    files = re.findall(r"some-run/evaluations/\S+-seed[78]\.(\w+)", output)
     assert files == ["npz", "png", "gif"] * 2
-    stem = f"watched/some-run/{Swing.__module__}-Swing-gru-seed"
+    stem = f"some-run/evaluations/{Swing.__module__}-Swing-gru-seed"
     first, second = (read_episode(f"{stem}{seed}.npz") for seed in (7, 8))
     assert not first.about.deterministic
     assert not np.allclose(first.action, first.action_mean)
     assert first.observation[0, 0] != second.observation[0, 0]
 
     assert call(f"{folder} --episodes 1 --seed 7 --no-animation") == 0
-    left = sorted(path.suffix for path in (tmp_path / "watched" / "some-run").glob("*seed7*"))
+    left = sorted(path.suffix for path in (tmp_path / "some-run" / "evaluations").glob("*seed7*"))
     assert left == [".npz", ".png"], "the animation was of another episode"
 
 
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert call("--episodes 1") == 1
-    assert "needs matplotlib: pip install 'kalmanac[report]'" in capsys.readouterr().err
+    assert 'needs matplotlib: pip install "kalmanac[report]"' in capsys.readouterr().err
 
 
 def test_drawing_needs_no_torch():

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("material", "mkdocstrings")),
-    reason="no mkdocs here: make docs, or pip install 'kalmanac[docs]'",
+    reason='no mkdocs here: make docs, or pip install "kalmanac[docs]"',
 )
 
 

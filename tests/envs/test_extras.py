@@ -40,14 +40,14 @@ def test_here_all_of_them_are_there():
 @pytest.mark.parametrize(
     ("extra", "versions", "told"),
     [
-        ("dmc", {"dm_control": None}, "dm_control is not installed: pip install 'kalmanac[dmc]'"),
-        ("dmc", {"mujoco": None}, "mujoco is not installed: pip install 'kalmanac[dmc]'"),
+        ("dmc", {"dm_control": None}, 'dm_control is not installed: pip install "kalmanac[dmc]"'),
+        ("dmc", {"mujoco": None}, 'mujoco is not installed: pip install "kalmanac[dmc]"'),
         (
             "dmc", {"mujoco": "4.0.1"},
             "mujoco: got version 4.0.1, expected 3.17 or newer, before 4 (no task of dm_control "
-            "1.0 loads with another one): pip install 'mujoco>=3.17,<4'",
+            '1.0 loads with another one): pip install "mujoco>=3.17,<4"',
         ),
-        ("popgym", {"popgym": None}, "popgym is not installed: pip install 'kalmanac[popgym]'"),
+        ("popgym", {"popgym": None}, 'popgym is not installed: pip install "kalmanac[popgym]"'),
         ("popgym", {"popgym": "1.0.7"}, "popgym: got version 1.0.7, expected 1.0.6 or newer, befo"),
     ],
 )  # fmt: skip
@@ -75,7 +75,7 @@ def test_a_package_that_fails_to_import_is_named(monkeypatch):
         load("dmc", "dm_control.suite")
     assert str(refusal.value) == (
         "dm_control.suite cannot be imported (module 'mujoco' has no attribute 'mjtGeom'): "
-        "pip install 'kalmanac[dmc]'"
+        'pip install "kalmanac[dmc]"'
     )
 
 

@@ -203,3 +203,13 @@ def test_an_environment_that_hides_its_state_is_refused():
 def test_environments_need_no_torch():
     code = "import sys, kalmanac._envs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_module_in_the_folder_where_one_is_needs_no_path(tmp_path, monkeypatch):
+    """The program `kalmanac` has no working directory among its paths, as `python -m` has."""
+    (tmp_path / "own_guess.py").write_text("from tests.envs.toys import Identity as Guess\n")
+    (tmp_path / "random.py").write_text("raise SystemExit")  # shadows nothing
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert environment("own_guess:Guess").single is not None
+    assert sys.path[-1] == str(tmp_path)

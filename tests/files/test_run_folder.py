@@ -23,11 +23,11 @@ from kalmanac._files.run_reader import (
     checkpoint_file,
     checkpoint_steps,
     is_run,
-    read_evaluations,
     read_experiment,
     read_last_timing,
     read_metrics,
     read_provenance,
+    read_some_metrics,
     read_summary,
     read_timing,
     resumable,
@@ -201,16 +201,19 @@ def test_a_broken_line_is_named(folder):
         read_metrics(folder.path)
 
 
-def test_evaluations_are_the_rows_that_hold_one(folder):
-    folder.log(1, {"train/critic_loss": 1.0})
-    folder.log(2, {"train/critic_loss": 1.0, "eval/in/mean_reward": 0.5})
-    assert read_evaluations(folder.path) == (read_metrics(folder.path)[1:], False)
+def test_of_many_rows_some_are_read_and_every_evaluation(folder):
+    for step in range(1, 11):
+        folder.log(step, {"train/critic_loss": 1.0})
+    folder.log(11, {"train/critic_loss": 1.0, "eval/in/mean_reward": 0.5})
+    assert read_some_metrics(folder.path, 10) == (read_metrics(folder.path), False)
+    rows, cut = read_some_metrics(folder.path, 4)
+    assert ([row["step"] for row in rows], cut) == ([1, 5, 9, 11], False)
     with (folder.path / METRICS).open("a") as file:
-        file.write('{"step": 3, "eval/in/mean_re')
-    assert read_evaluations(folder.path) == (read_metrics(folder.path)[1:], True)
+        file.write('{"step": 12, "eval/in/mean_re')
+    assert read_some_metrics(folder.path, 4) == (rows, True)
     (folder.path / METRICS).write_text('{"step": 1}\n{"step": 2, "eval/in/mean_re\n')
     with pytest.raises(ValueError, match=r"metrics.jsonl: got .* in line 2, expected a JSON"):
-        read_evaluations(folder.path)
+        read_some_metrics(folder.path, 4)
 
 
 def test_the_last_row_of_the_clock_is_read_alone(folder):

@@ -57,7 +57,8 @@ def test_the_page_says_what_the_scores_do_not_support(html):
 def test_what_is_amiss_and_what_is_missing_stand_on_the_page(html):
     assert "metrics.jsonl ends in the middle of a line" in html
     assert "&lt;b&gt;notes &amp; more.txt: not part of a run" in html
-    assert "needs suite dmc, with Oracle" in html
+    assert "needs suite popgym-ablation" in html
+    assert "needs suite dmc" not in html  # no runs of these tasks
     assert "shortened: such runs are not the paper" in html
 
 
@@ -72,11 +73,15 @@ def test_the_data_are_those_of_the_runs(all_groups):
     group = next(g for g in all_groups if g.agent == "gru")
     row = next(g for g in data["groups"] if (g["task"], g["agent"]) == (group.task_title, "GRU"))
     values = curve(group).values
-    assert row["curves"]["return"]["mean"] == pytest.approx(values.mean(0).tolist(), rel=1e-4)
+    assert row["curves"]["evaluations"]["return"]["mean"] == pytest.approx(
+        values.mean(0).tolist(), rel=1e-4
+    )
     error = (values.std(0, ddof=1) / len(values) ** 0.5).tolist()
-    assert row["curves"]["return"]["error"] == pytest.approx(error, rel=2e-4)
+    assert row["curves"]["evaluations"]["return"]["error"] == pytest.approx(error, rel=2e-4)
     top = curve(group, best_so_far=True).values
-    assert row["curves"][BEST_SO_FAR]["seeds"][0] == pytest.approx(top[0].tolist(), rel=1e-4)
+    assert row["curves"]["evaluations"][BEST_SO_FAR]["seeds"][0] == pytest.approx(
+        top[0].tolist(), rel=1e-4
+    )
     assert data["runs"][row["runs"][0]]["experiment"] == group.runs[0].experiment
     assert data["agents"]["vSSM+KF (shortened)"] == data["agents"]["vSSM+KF"]
 

@@ -83,13 +83,9 @@ def test_the_matrix_says_what_the_scores_do_not_support(tables):
     assert marked == [agent for agent in means if means[agent] == max(means.values())]
 
 
-def test_the_papers_table_is_there_without_any_run_of_popgym(groups):
+def test_without_runs_of_popgym_its_tables_are_not_there(groups):
     rest = [group for group in groups if group.family != "popgym"]
-    assert [table.name for table in make_tables(rest)] == [
-        "scores",
-        "popgym-table",
-        "popgym-scores",
-    ]
+    assert [table.name for table in make_tables(rest)] == ["scores"]
 
 
 def test_improvement_of_row_and_column_add_up(tables):

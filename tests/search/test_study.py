@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("optuna", reason="needs optuna: pip install 'kalmanac[search]'")
+pytest.importorskip("optuna", reason='needs optuna: pip install "kalmanac[search]"')
 
 from kalmanac._cli.program import main
 from kalmanac._files.run_reader import read_summary

@@ -13,7 +13,7 @@ from kalmanac._sweep.record import Record
 from tests.lab.tiny import TINY
 from tests.sweep.small import FAILING, metrics, planned, sweep_small
 
-ray = pytest.importorskip("ray", reason="needs ray: pip install 'kalmanac[ray]'")
+ray = pytest.importorskip("ray", reason='needs ray: pip install "kalmanac[ray]"')
 RUNS = [
     dataclasses.replace(TINY, total_steps=3_000, eval_every=1_500, log_every=50, seed=seed)
     for seed in range(4)

@@ -41,6 +41,7 @@ VERBS = {
     "export": Entry(
         "kalmanac._cli.export", "one file for other programs, ONNX or PyTorch: kalmanac export RUN"
     ),
+    "card": Entry("kalmanac._cli.card", "a folder to share an agent: kalmanac card RUN"),
     "runs": Entry("kalmanac._cli.runs", "list the runs in a folder, and how far they have come"),
     "suites": Entry("kalmanac._cli.suites", "the paper's experiments: how many runs, how long"),
     "sweep": Entry(

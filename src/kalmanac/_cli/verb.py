@@ -157,7 +157,7 @@ def need(*libraries: str, extra: str = "report") -> None:
     """Refuse to go on without libraries that an extra brings."""
     for library in libraries:
         if importlib.util.find_spec(library) is None:
-            raise RefusedError(f"needs {library}: pip install 'kalmanac[{extra}]'", 1)
+            raise RefusedError(f'needs {library}: pip install "kalmanac[{extra}]"', 1)
 
 
 def _refuse(name: str, text: str, status: int) -> int:

@@ -14,6 +14,7 @@ from kalmanac._bars import Bars
 from kalmanac._cli.verb import Call, RefusedError, Verb, expect_at_least, need
 from kalmanac._files.durable import refuse_link
 from kalmanac._files.episode_file import read_episode
+from kalmanac._files.run_reader import EVALUATIONS
 from kalmanac._lab.episode_trace import refuse_without_latent_map
 from kalmanac._lab.play import SHIPPED, file_name, load_run, record_episodes
 
@@ -29,7 +30,7 @@ class Options:
     seed: int = 0
     """Of the first episode; the next ones count on."""
     out: Path | None = None
-    """Where pictures and data go; None is watched/NAME, the run folder's name."""
+    """Where pictures and data go; None is RUN/evaluations, where `report` finds them."""
     stochastic: bool = False
     """Draw actions from the policy, as in training."""
     which: Literal["best", "last"] = "best"
@@ -69,9 +70,11 @@ def _watch(run: Path | None, options: Options) -> int:
 
     expect_at_least(1, options, "episodes")
     expect_at_least(0, options, "seed")
+    out = options.out or (
+        run / EVALUATIONS if run else Path("watched", SHIPPED[options.latent].name)
+    )
     run = run or SHIPPED[options.latent]
     model, experiment = load_run(run, options.which, options.trust)
-    out = options.out or Path("watched", run.resolve().name)
     place = out.absolute()  # an environment may change the working directory
     if options.latent:
         refuse_without_latent_map(model)

@@ -39,11 +39,11 @@ def missing(extra: str) -> str | None:
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            return f"{package} is not installed: pip install 'kalmanac[{extra}]'"
+            return f'{package} is not installed: pip install "kalmanac[{extra}]"'
         if not _parts(lowest) <= _parts(version) < _parts(beyond):
             return (
                 f"{package}: got version {version}, expected {lowest} or newer, before {beyond} "
-                f"({why}): pip install '{package}>={lowest},<{beyond}'"
+                f'({why}): pip install "{package}>={lowest},<{beyond}"'
             )
     return None
 
@@ -58,7 +58,7 @@ def load(extra: str, module: str) -> ModuleType:
     except (ImportError, AttributeError, OSError) as error:  # as broken pairs of versions fail
         raise MissingExtraError(
             f"{module} cannot be imported ({' '.join(str(error).split())}): "
-            f"pip install 'kalmanac[{extra}]'"
+            f'pip install "kalmanac[{extra}]"'
         ) from error
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -145,6 +146,8 @@ def environment(name: str) -> EnvironmentSpec:
         return ENVS[name]
     if ":" in name:
         module, attribute = name.split(":", 1)
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(here)  # as `python -m` has it, but behind all that is installed
         try:
             target = getattr(importlib.import_module(module), attribute, None)
         except ModuleNotFoundError as error:

@@ -17,8 +17,8 @@
     lock.json           which process writes here, while one does, and holds the system's lock on it
     evaluations/        what a trained agent did afterwards, for reports to draw:
       heatmap.json        Best Arm over a grid of bandits (`heatmap_file`; paper, figure 5)
-      *.npz               episodes (`kalmanac._files.episode_file`), as `kalmanac watch RUN --out
-                          RUN/evaluations` leaves them (paper, figures 3 and 6)
+      *.npz               episodes (`kalmanac._files.episode_file`), as `kalmanac watch RUN` leaves
+                          them (paper, figures 3 and 6), with their pictures (PNG, GIF)
 
 Anybody may have written what is read here, with any version, and may be writing still: what is no
 run's is one error in one line, and what a killed process left half-written is passed over. Nothing
@@ -210,20 +210,30 @@ def read_metrics(path: str | os.PathLike[str]) -> list[Row]:
     return _read_rows(Path(path) / METRICS)
 
 
-def read_evaluations(path: str | os.PathLike[str]) -> tuple[list[Row], bool]:
-    """The rows of metrics.jsonl that hold an evaluation, and whether the file ends in mid-line.
+def read_some_metrics(path: str | os.PathLike[str], most: int) -> tuple[list[Row], bool]:
+    """Rows of metrics.jsonl in order, and whether the file ends in mid-line.
 
-    Lines without an evaluation are most of a file; they are passed over unread.
+    All that hold an evaluation, and of the others, most of a file, every n-th alone where they are
+    more than `most`; the rest is passed over unread.
     """
     file = Path(path) / METRICS
     if not file.is_file():
         return [], False
-    rows, rest = [], False
+    evaluations: list[tuple[int, bytes]] = []
+    others: list[tuple[int, bytes]] = []
+    rest, seen, every = False, 0, 1
     for number, line in lines_of(file):
-        rest = not line.endswith(b"\n")
-        if not rest and b'"eval/' in line:
-            rows.append(parse_row(file, number, line))
-    return rows, rest
+        if rest := not line.endswith(b"\n"):
+            continue
+        if b'"eval/' in line:
+            evaluations.append((number, line))
+            continue
+        if seen % every == 0:
+            others.append((number, line))
+        seen += 1
+        if len(others) > most:
+            others, every = others[::2], 2 * every
+    return [parse_row(file, *numbered) for numbered in sorted(evaluations + others)], rest
 
 
 def read_timing(path: str | os.PathLike[str]) -> list[Row]:

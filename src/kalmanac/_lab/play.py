@@ -21,6 +21,7 @@ from kalmanac._lab.trust import Trust, ask_on_terminal, read_trusted
 from kalmanac._messages import expect_known
 from kalmanac._sac.episode_streams import closed
 from kalmanac._sac.evaluation import evaluate_policy
+from kalmanac._sac.model_file import FOLDER_MODEL
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 BEST_ARM_ACTIONS = ("ask", "above", "below")
@@ -41,8 +42,13 @@ def load_run(
 
 
 def find_model(run: str | os.PathLike[str], which: str) -> Path:
-    """A run's model file, "best" or "last"; FileNotFoundError where there is none."""
+    """A run's model file, "best" or "last", or that of a model folder, which has one alone.
+
+    FileNotFoundError where there is none.
+    """
     file = Path(run, MODELS[which])
+    if not file.is_file() and (shared := Path(run, FOLDER_MODEL)).is_file():
+        return shared
     if not file.is_file():
         raise FileNotFoundError(f"run: got {os.fspath(run)}, expected one with {file.name}")
     return file

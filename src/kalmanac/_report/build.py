@@ -15,10 +15,11 @@ from kalmanac._messages import one_line
 from kalmanac._report.groups import Group, labels, make_groups
 from kalmanac._report.page import SavedFigure, page_data, write_page
 from kalmanac._report.paper import PARTS, Missing, draw_part
+from kalmanac._report.run_pictures import run_pictures
 from kalmanac._report.runs import read_runs
 from kalmanac._report.style import save, styled
 from kalmanac._report.table import Table
-from kalmanac._report.tables import make_tables
+from kalmanac._report.tables import make_tables, settings_table
 
 Value = TypeVar("Value")
 
@@ -109,13 +110,15 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
     for name in (FIGURES, TABLES):
         (out / name).mkdir(parents=True, exist_ok=True)
     figures, missing, tables = _work(groups, out, notices)
+    pictures = list(run_pictures(runs, notices))
     for table in tables:
         (out / TABLES / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
         (out / TABLES / f"{table.name}.md").write_text(table.markdown(), encoding="utf-8")
     data = without_odd_runs(page_data, groups, notices, "the page") or page_data([])
     write_page(
         out / PAGE, f"Report: {one_line(folder.resolve().name, 80)}", groups, data=data,
-        figures=figures, missing=missing, tables=tables, notices=notices, pictures=out / FIGURES,
+        figures=figures, missing=missing, tables=tables, notices=notices, drawn=out / FIGURES,
+        pictures=pictures,
     )  # fmt: skip
     marks = [label for label in labels(groups) if label]
     return Report(len(runs), figures, missing, tables, notices, marks)
@@ -158,18 +161,25 @@ def _work(
     groups: Sequence[Group], out: Path, notices: list[str]
 ) -> tuple[list[SavedFigure], list[Missing], list[Table]]:
     """Figures and tables; with many runs, figures are drawn by two processes of their own."""
+    evaluated = [
+        replace(group, runs=some)
+        for group in groups
+        if (some := tuple(run for run in group.runs if run.steps.size))
+    ]
     many = sum(len(group.runs) for group in groups) >= MANY and (os.cpu_count() or 1) > 1
 
     def tabulate() -> list[Table]:
-        return _unique_names(without_odd_runs(make_tables, groups, notices, "the tables") or [])
+        tables = without_odd_runs(make_tables, evaluated, notices, "the tables") or []
+        settings = without_odd_runs(settings_table, groups, notices, "the table of settings")
+        return _unique_names([*tables[:1], *([settings] if settings else []), *tables[1:]])
 
     if many:
         with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-            jobs = [pool.submit(draw, i, groups, out / FIGURES) for i in range(len(PARTS))]
+            jobs = [pool.submit(draw, i, evaluated, out / FIGURES) for i in range(len(PARTS))]
             tables = tabulate()
             results = [job.result() for job in jobs]
     else:
-        results = [draw(i, groups, out / FIGURES) for i in range(len(PARTS))]
+        results = [draw(i, evaluated, out / FIGURES) for i in range(len(PARTS))]
         tables = tabulate()
     entries = [one for some, _ in results for one in some]
     notices += dict.fromkeys(text for _, some in results for text in some)

@@ -15,6 +15,7 @@ from kalmanac._report.groups import LONG, WORDS, Group, agent_name, agent_order
 from kalmanac._report.scores import (
     RETURN,
     Aggregate,
+    Curve,
     Scale,
     best,
     curve,
@@ -94,6 +95,14 @@ def agent_styles(groups: Iterable[Group]) -> dict[str, LineStyle]:
     return {agent_name(agent): style for agent, style in line_styles(agents).items()}
 
 
+def title_styles(groups: Iterable[Group]) -> dict[str, LineStyle]:
+    """The line style of every agent by its whole title: a variant has its own, a label has not."""
+    ordered = sorted(groups, key=lambda g: (agent_order(g.agent), g.variant, g.label))
+    keys = {g.agent_title: g.agent if g.main else f"{g.agent} {g.variant}" for g in ordered}
+    styles = line_styles(dict.fromkeys(keys.values()))
+    return {title: styles[key] for title, key in keys.items()}
+
+
 def lines(
     groups: Sequence[Group], key: str = f"in/{RETURN}", *, best_so_far: bool = False
 ) -> dict[str, Line]:
@@ -106,7 +115,12 @@ def lines(
 
 def line(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False) -> Line:
     """Mean and standard error of one group's curve."""
-    steps, values = curve(group, key, best_so_far=best_so_far).shared()
+    return mean_line(curve(group, key, best_so_far=best_so_far))
+
+
+def mean_line(whole: Curve) -> Line:
+    """Mean and standard error over runs, as far as all of them came."""
+    steps, values = whole.shared()
     mean = values.mean(axis=0)
     runs = len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(runs) if runs > 1 else np.zeros_like(mean)

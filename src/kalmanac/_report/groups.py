@@ -225,7 +225,7 @@ def _variants(
                 runs=tuple(sorted(split[key], key=lambda run: run.seed)),
             )
         )
-        if other or unlike:
+        if family != OTHER and (other or unlike):
             usual_ones = f"the usual {_runs(split[usual])}" if other else "the paper's"
             notices.append(
                 f"{groups[-1].task_title}: {_runs(split[key])} of {agent_name(agent)} with "

@@ -1,4 +1,4 @@
-"""One HTML file with everything in it: curves to explore, figures, tables, every run's settings.
+"""One HTML file with everything in it: curves, agents compared, pictures, tables, all settings.
 
 It needs no network and nothing beside it: plotly.js, data, style and pictures are inside.
 """
@@ -6,7 +6,7 @@ It needs no network and nothing beside it: plotly.js, data, style and pictures a
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -15,20 +15,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from plotly.offline import get_plotlyjs
 
+from kalmanac._files.durable import write_whole
 from kalmanac._messages import one_line
-from kalmanac._report.figure_parts import line
-from kalmanac._report.groups import WORDS, Group, agent_order
+from kalmanac._report.figure_parts import mean_line, title_styles
+from kalmanac._report.groups import WORDS, Group
 from kalmanac._report.paper import Missing
 from kalmanac._report.published import MAMBA
+from kalmanac._report.run_pictures import RunPicture
 from kalmanac._report.runs import Run
-from kalmanac._report.scores import LENGTH, NORMALIZED, RETURN, WINS, curve, places
-from kalmanac._report.style import line_styles
+from kalmanac._report.scores import (
+    LENGTH,
+    NORMALIZED,
+    RETURN,
+    WINS,
+    Curve,
+    curve,
+    last,
+    places,
+    scale_is_one,
+    training_curve,
+)
+from kalmanac._report.statistics import mean_interval
 from kalmanac._report.table import Table
 from kalmanac._version import __version__
 
 NAMES = {RETURN: "return", NORMALIZED: "return / scale", LENGTH: "length", WINS: "win rate"}
 PLACES = {"in": "", "out": ", out of distribution"}
 BEST_SO_FAR = "best return so far (MMER)"
+KINDS = ("evaluations", "training", "losses and diagnostics")  # of numbers over the training
+TRAINING = {"rollout/ep_rew_mean": "training return", "rollout/ep_len_mean": "training length"}
 NOTICES = 12  # that a reader sees at once
 DIGITS = 5  # of a number on the page
 MOST_EXACT = 2**53  # beyond it, and where it is not finite, a browser has no such number
@@ -46,9 +61,9 @@ class SavedFigure(NamedTuple):
 def write_page(
     file: Path, title: str, groups: Sequence[Group], *, data: Mapping[str, Any],
     figures: Sequence[SavedFigure], missing: Sequence[Missing], tables: Sequence[Table],
-    notices: Sequence[str], pictures: Path,
+    notices: Sequence[str], drawn: Path, pictures: Sequence[RunPicture],
 ) -> None:  # fmt: skip
-    """Write `file` with `page_data`; the PNG files of `figures` lie in `pictures`, beside it."""
+    """Write `file` with `page_data`; the PNG files of `figures` lie in `drawn`, beside it."""
     runs = [run for group in groups for run in group.runs]
     labels = sorted({group.label for group in groups if group.label})
     parts = {
@@ -60,9 +75,10 @@ def write_page(
             "wherever they appear</p>"
             for label in labels
         ),
-        "contents": _contents(notices, missing),
         "notices": _notices(notices),
-        "figures": _figures(figures, pictures),
+        "pictures": _pictures(pictures),
+        "figures": _figures("figures", "Figures", [f for f in figures if not f.number], drawn)
+        + _figures("paper", "The paper's figures", [f for f in figures if f.number], drawn),
         "missing": _missing(missing),
         "tables": "".join(map(_table, tables)),
         "footer": escape(f"Made by kalmanac {__version__} from run folders alone."),
@@ -71,24 +87,24 @@ def write_page(
         "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "script": _resource("page.js"),
     }
-    html = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _resource("page.html"))
-    file.write_text(html, encoding="utf-8")
+    template = _resource("page.html")
+    sections = re.sub(
+        r"\{\{(notices|pictures|figures|missing)\}\}", lambda m: parts[m[1]], template
+    )
+    parts["contents"] = _contents(sections)
+    html = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+    write_whole(file, html.encode())  # whoever reloads it meanwhile sees the old one
 
 
 def page_data(groups: Sequence[Group]) -> dict[str, Any]:
     """What the page's script draws: agents, numbers to choose from, groups with curves, runs."""
-    style_keys = {  # by the name in the legend: a variant has a style of its own, a label has not
-        group.agent_title: group.agent if group.main else f"{group.agent} {group.variant}"
-        for group in sorted(groups, key=lambda g: (agent_order(g.agent), g.variant, g.label))
-    }
-    styles = line_styles(dict.fromkeys(style_keys.values()))
     variants = {group.agent_title for group in groups if not group.main}
     agents = {
-        title: {**styles[name]._asdict(), "variant": title in variants}
-        for title, name in style_keys.items()
+        title: {**style._asdict(), "variant": title in variants}
+        for title, style in title_styles(groups).items()
     }
     rows: list[dict[str, Any]] = []
-    group_rows = []
+    group_rows: list[dict[str, Any]] = []
     for group in groups:
         first = len(rows)
         rows += [_run(run, group) for run in group.runs]
@@ -97,27 +113,26 @@ def page_data(groups: Sequence[Group]) -> dict[str, Any]:
                 "family": group.family,
                 "task": group.task_title,
                 "agent": group.agent_title,
-                "curves": _curves(group),
+                "curves": dict(zip(KINDS, (_curves(group), *_training_curves(group)), strict=True)),
+                "last": _last(group),
                 "seed_numbers": [run.seed for run in group.runs],
                 "runs": list(range(first, len(rows))),
             }
         )
-    metrics = dict.fromkeys(name for group in group_rows for name in group["curves"])
-    return {"agents": agents, "metrics": list(metrics), "groups": group_rows, "runs": rows}
+    metrics = {
+        kind: list(dict.fromkeys(name for group in group_rows for name in group["curves"][kind]))
+        for kind in KINDS
+    }
+    return {"agents": agents, "metrics": metrics, "groups": group_rows, "runs": rows}
 
 
 def _curves(group: Group) -> dict[str, dict[str, Any]]:
     keys = [f"{place}/{name}" for name in NAMES for place in places([group])]
     keys = [key for key in keys if any(key in run.values for run in group.runs)]
-    scale_is_one = all(
-        np.array_equal(run.values[f"in/{RETURN}"], run.values.get(f"in/{NORMALIZED}", []), True)
-        for run in group.runs
-        if f"in/{RETURN}" in run.values
-    )
     curves = {}
     for key in keys:
         place, _, name = key.partition("/")
-        if name != NORMALIZED or not scale_is_one:
+        if name != NORMALIZED or not scale_is_one(group):
             where = PLACES.get(place, f", {one_line(place, WORDS)}")
             curves[NAMES[name] + where] = _curve(group, key)
     if f"in/{RETURN}" in keys:
@@ -126,14 +141,31 @@ def _curves(group: Group) -> dict[str, dict[str, Any]]:
 
 
 def _curve(group: Group, key: str, *, best_so_far: bool = False) -> dict[str, Any]:
-    whole = curve(group, key, best_so_far=best_so_far)
-    mean = line(group, key, best_so_far=best_so_far)
+    return _drawn(curve(group, key, best_so_far=best_so_far))
+
+
+def _training_curves(group: Group) -> Iterator[dict[str, dict[str, Any]]]:
+    keys = dict.fromkeys(key for run in group.runs for key in run.training)
+    yield {TRAINING[k]: _drawn(training_curve(group, k)) for k in TRAINING if k in keys}
+    yield {one_line(k, WORDS): _drawn(training_curve(group, k)) for k in keys if k not in TRAINING}
+
+
+def _drawn(whole: Curve) -> dict[str, Any]:
+    mean = mean_line(whole)
     return {
         "x": whole.steps.tolist(),
         "mean": _numbers(mean.middle),
         "error": _numbers(np.asarray(mean.high) - np.asarray(mean.middle)),
         "seeds": [_numbers(row) for row in whole.values],
     }
+
+
+def _last(group: Group) -> dict[str, Any] | None:
+    """The last return of every run, their mean and its interval."""
+    if not (values := last(group)).size:
+        return None
+    mean, low, high = _numbers(mean_interval(values))
+    return {"seeds": _numbers(values), "mean": mean, "low": low, "high": high}
 
 
 def _run(run: Run, group: Group) -> dict[str, Any]:
@@ -145,7 +177,7 @@ def _run(run: Run, group: Group) -> dict[str, Any]:
         "agent": group.agent_title,
         "seed": run.seed,
         "status": run.status,
-        "step": run.summary.get("step"),
+        "step": max(run.summary.get("step", 0), int(run.training_steps[-1])),
         "last": float(known[-1]) if known.size else None,
         "best": float(known.max()) if known.size else None,
         "hours": None if run.seconds is None else _page_value(round(run.seconds / 3600, 3)),
@@ -181,16 +213,10 @@ def _counts(groups: Sequence[Group], runs: Sequence[Run]) -> str:
     return " · ".join([*words, *([f"{unfinished:,} not finished"] if unfinished else [])])
 
 
-def _contents(notices: Sequence[str], missing: Sequence[Missing]) -> str:
-    names = {
-        "notices": "What to know first" if notices else "",
-        "curves": "Training curves",
-        "figures": "The paper's figures",
-        "missing": "Not drawn" if missing else "",
-        "tables": "Tables",
-        "runs": "Runs",
-    }
-    return "".join(f'<a href="#{key}">{escape(text)}</a>' for key, text in names.items() if text)
+def _contents(body: str) -> str:
+    """Links to all sections that there are."""
+    sections = re.findall(r'<section id="(\w+)"[^>]*>\s*<h2>([^<]*)</h2>', body)
+    return "".join(f'<a href="#{name}">{text}</a>' for name, text in sections)
 
 
 def _notices(notices: Sequence[str]) -> str:
@@ -204,7 +230,22 @@ def _notices(notices: Sequence[str]) -> str:
     return f"{head}<ul>{first}</ul>{more}</section>"
 
 
-def _figures(figures: Sequence[SavedFigure], pictures: Path) -> str:
+def _pictures(pictures: Sequence[RunPicture]) -> str:
+    runs: dict[str, str] = {}
+    for one in pictures:
+        image = f'<img alt="{escape(one.name)}" src="{one.address}">'
+        if one.moving:
+            image = f"<details><summary>{escape(one.name)}, moving</summary>{image}</details>"
+        runs[one.run] = runs.get(one.run, "") + f"<figure>{image}</figure>"
+    blocks = "".join(
+        f"<details open><summary>{escape(run)}</summary><div class='grid'>{images}</div></details>"
+        for run, images in runs.items()
+    )
+    head = '<section id="episodes"><h2>Episodes</h2>'
+    return f"{head}{blocks}</section>" if blocks else ""
+
+
+def _figures(key: str, title: str, figures: Sequence[SavedFigure], pictures: Path) -> str:
     blocks = []
     for figure in figures:
         data = base64.b64encode((pictures / f"{figure.name}.png").read_bytes()).decode()
@@ -218,7 +259,8 @@ def _figures(figures: Sequence[SavedFigure], pictures: Path) -> str:
             f'<img alt="{escape(figure.title)}" src="data:image/png;base64,{data}">'
             f"<figcaption>{escape(figure.caption)} {links}</figcaption></figure>"
         )
-    return "".join(blocks) or '<p class="empty">The runs allow none of them.</p>'
+    head = f'<section id="{key}"><h2>{escape(title)}</h2>'
+    return f"{head}{''.join(blocks)}</section>" if blocks else ""
 
 
 def _missing(missing: Sequence[Missing]) -> str:

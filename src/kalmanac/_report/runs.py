@@ -1,4 +1,4 @@
-"""Run folders as data: what was run, its evaluations, and in one line each what is amiss."""
+"""Run folders as data: what was run, what was logged, and in one line each what is amiss."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from kalmanac._files.run_reader import (
     METRICS,
     Row,
     find_run_folders,
-    read_evaluations,
     read_provenance,
     read_record,
+    read_some_metrics,
     series,
     why_unreadable,
 )
@@ -33,12 +33,18 @@ OPTIONAL = {"label": str, "privileged": bool}
 MOST_NAMES = 5  # names of files that belong to no run, or of settings
 MOST_SETTINGS, MOST_PLACES = 1000, 100  # of a run, and of its evaluations
 LARGEST = 1e100  # evaluation; beyond it there is no arithmetic, nor a picture
+MOST_ROWS, MOST_METRICS = 200, 60  # of a training between its evaluations, and numbers in a row
+COUNTERS = ("rollout/episodes", "train/updates")  # no curves
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run with at least one evaluation. `values` has "PLACE/NAME" → one number each."""
+    """One run with at least one row of numbers.
+
+    `values` has "PLACE/NAME" → one number for each evaluation; `training` has returns, losses and
+    diagnostics, "rollout/NAME" and "train/NAME" → one number for each of `training_steps`.
+    """
 
     name: str  # the folder's, from where the report began
     folder: Path
@@ -48,6 +54,8 @@ class Run:
     steps: NDArray[np.int64]  # of its evaluations
     values: Mapping[str, Floats]
     seconds: float | None = None
+    training_steps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    training: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -126,10 +134,12 @@ def _take(path: Path, name: str, walk: _Walk) -> None:
     at = f"{run.status}, step {run.summary.get('step', 0):,} of {run.experiment['total_steps']:,}"
     if cut:
         walk.notices.append(f"{name}: metrics.jsonl ends in the middle of a line ({at})")
-    if not run.steps.size:
+    if not run.steps.size and not run.training:
         walk.notices.append(f"{name}: no evaluation yet ({at}), left out")
         return
-    if not run.finished and not cut:
+    if not run.steps.size:
+        walk.notices.append(f"{name}: no evaluation yet ({at}); its training is shown")
+    elif not run.finished and not cut:
         walk.notices.append(f"{name}: not finished ({at}); its last evaluation stands for its end")
     walk.runs.append(run)
 
@@ -138,13 +148,17 @@ def _read(path: Path, name: str) -> tuple[Run, bool]:
     """A run, and whether its metrics end in mid-line; ValueError for what is none."""
     experiment, summary, timing = read_record(path)
     _expect_experiment(experiment)
-    rows, cut = read_evaluations(path)
+    every, cut = read_some_metrics(path, MOST_ROWS)
+    rows = [row for row in every if any(key.startswith("eval/") for key in row)]
     steps = np.asarray([row["step"] for row in rows], np.int64)
     if (np.diff(steps) < 0).any():
         raise ValueError(f"{METRICS}: got evaluations whose steps go back, expected rising ones")
     run = Run(
         name, path, experiment, summary, read_provenance(path), steps,
-        evaluations(rows), seconds=timing.get("time/elapsed"),
+        {key.removeprefix("eval/"): x for key, x in _columns(rows, "eval/").items()},
+        seconds=timing.get("time/elapsed"),
+        training_steps=np.asarray([row["step"] for row in every], np.int64),
+        training=_training(every),
     )  # fmt: skip
     if len(places := {key.partition("/")[0] for key in run.values}) > MOST_PLACES:
         raise ValueError(f"{METRICS}: got {len(places):,} places of evaluation, expected fewer")
@@ -155,14 +169,21 @@ def _read(path: Path, name: str) -> tuple[Run, bool]:
     return run, cut
 
 
-def evaluations(rows: list[Row]) -> dict[str, Floats]:
-    """ "PLACE/NAME" → values of all rows; NaN where a row lacks it, or had no finite number."""
-    keys = dict.fromkeys(key for row in rows for key in row if key.startswith("eval/"))
+def _columns(rows: list[Row], *prefixes: str) -> dict[str, Floats]:
+    """Key → values of all rows; NaN where a row lacks it, or had no finite number."""
+    keys = dict.fromkeys(key for row in rows for key in row if key.startswith(prefixes))
     values = {}
     for key in keys:
         filled = ({"step": row["step"], key: row.get(key)} for row in rows)
-        values[key.removeprefix("eval/")] = np.asarray(series(filled, key)[1], np.float64)
+        values[key] = np.asarray(series(filled, key)[1], np.float64)
     return values
+
+
+def _training(rows: list[Row]) -> dict[str, Floats]:
+    """Returns, losses and diagnostics; what is too large to be drawn is NaN."""
+    columns = _columns(rows, "rollout/", "train/")
+    chosen = [key for key in columns if key not in COUNTERS][:MOST_METRICS]
+    return {key: np.where(np.abs(columns[key]) > LARGEST, np.nan, columns[key]) for key in chosen}
 
 
 def _expect_experiment(data: Mapping[str, Any]) -> None:
@@ -186,7 +207,7 @@ def _once_each(runs: list[Run], notices: list[str]) -> list[Run]:
         key = json.dumps(run.experiment, sort_keys=True)
         other = kept.get(key)
         if other is not None:
-            run, other = sorted((run, other), key=lambda r: (-r.steps[-1], r.name))
+            run, other = sorted((run, other), key=lambda r: (-r.training_steps[-1], r.name))
             notices.append(f"{other.name}: the same experiment and seed as {run.name}, left out")
         kept[key] = run
     return sorted(kept.values(), key=lambda run: run.name)

@@ -12,6 +12,7 @@ from kalmanac._report.runs import Run
 from kalmanac._settings import ORACLE
 
 Floats = NDArray[np.float64]
+POINTS = 100  # of a training's curve
 LEAST = 1.0  # of a return that others are divided by; control tasks pay up to 1000
 RETURN, NORMALIZED, LENGTH, WINS = "mean_reward", "normalized", "length", "win_rate"
 
@@ -62,6 +63,25 @@ def curve(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False)
     return Curve(np.minimum(every * there, max(total, every)), values)
 
 
+def training_curve(group: Group, key: str) -> Curve:
+    """Means over a hundredth of the training each; a point stands at the last step in its part."""
+    width = max(group.runs[0].experiment["total_steps"] / POINTS, 1.0)
+    parts = [np.rint(run.training_steps / width).astype(np.int64) for run in group.runs]
+    there = np.unique(np.concatenate(parts))
+    steps = np.zeros(len(there), np.int64)
+    values = np.full((len(group.runs), len(there)), np.nan)
+    for row, run, part in zip(values, group.runs, parts, strict=True):
+        at = np.searchsorted(there, part)
+        np.maximum.at(steps, at, run.training_steps)
+        known = np.isfinite(numbers := run.training.get(key, np.full(len(at), np.nan)))
+        sums, counts = (
+            np.bincount(at[known], weights, len(there)) for weights in (numbers[known], None)
+        )
+        np.divide(sums, counts, out=row, where=counts > 0)
+    some = np.isfinite(values).any(axis=0)
+    return Curve(steps[some], values[:, some])
+
+
 def at_steps(whole: Curve, steps: NDArray[np.int64]) -> Floats:
     """What each run had last reached by each of `steps`, (runs, steps)."""
     index = np.searchsorted(whole.steps, steps, side="right") - 1
@@ -72,6 +92,15 @@ def places(groups: Iterable[Group]) -> list[str]:
     """Where the runs were evaluated, such as "in" and "out"."""
     keys = (key for group in groups for run in group.runs for key in run.values)
     return sorted({key.partition("/")[0] for key in keys})
+
+
+def scale_is_one(group: Group) -> bool:
+    """Whether normalized returns are the returns themselves."""
+    return all(
+        np.array_equal(run.values[f"in/{RETURN}"], run.values.get(f"in/{NORMALIZED}", []), True)
+        for run in group.runs
+        if f"in/{RETURN}" in run.values
+    )
 
 
 Scale = Callable[[Floats], Floats]

@@ -39,6 +39,15 @@ def mean_and_error(values: ArrayLike) -> tuple[float, float]:
     return float(array.mean()), float(error)
 
 
+def mean_interval(values: ArrayLike) -> Interval:
+    """Mean and Student's 95 % interval, which holds for the few seeds that runs have; one: NaN."""
+    from scipy.special import stdtrit
+
+    mean, error = mean_and_error(values)
+    tail = stdtrit(max(np.size(values) - 1, 1), (1 + CONFIDENCE) / 2)
+    return Interval(*map(np.float64, (mean, mean - tail * error, mean + tail * error)))
+
+
 def interquartile_mean(scores: Scores) -> Floats:
     """The mean of the middle half of all scores, whatever task they come from."""
     from rliable import metrics  # a second of imports that most processes of a report do without

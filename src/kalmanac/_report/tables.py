@@ -1,14 +1,16 @@
-"""All tables: of every group, summed up over tasks, and those beside published numbers."""
+"""All tables: of every group, its settings, sums over tasks, and those beside published numbers."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import NamedTuple
+from itertools import combinations, compress
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kalmanac._messages import one_line
 from kalmanac._report.dmc import LEVELS, noise_level
-from kalmanac._report.figure_parts import SEED, Setting, settings_of
-from kalmanac._report.groups import DMC, POPGYM, Group, agent_name, agent_order
+from kalmanac._report.figure_parts import SEED, settings_of
+from kalmanac._report.groups import DMC, HARMLESS, POPGYM, WORDS, Group, agent_name, agent_order
 from kalmanac._report.popgym import popgym_comparison, popgym_matrix
 from kalmanac._report.published import novel_scores
 from kalmanac._report.scores import (
@@ -23,9 +25,16 @@ from kalmanac._report.scores import (
     last,
     oracle_scale,
     popgym_scale,
+    scale_is_one,
     scaled,
 )
-from kalmanac._report.statistics import Indices, improvement_probability, iqm_interval, resamples
+from kalmanac._report.statistics import (
+    Indices,
+    improvement_probability,
+    iqm_interval,
+    mean_interval,
+    resamples,
+)
 from kalmanac._report.table import Table, pair
 
 
@@ -61,7 +70,7 @@ def novel_table(groups: Sequence[Group]) -> Table | None:
 
 
 def make_tables(groups: Sequence[Group]) -> list[Table]:
-    """Every table that the runs allow; the paper's POPGym table is always among them."""
+    """Every table that the runs allow, the paper's POPGym table beside runs of POPGym."""
     tables = [score_table(groups)] if groups else []
     for name, title, chosen, scales, mmer in _sums(groups):
         if (together := aggregate(chosen, scales)) is None:
@@ -75,8 +84,7 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
         if len(scores) > 1:
             tables.append(improvement_table(name, title, scores, notes))
     popgym = [group for group in groups if group.family == POPGYM and group.main]
-    settings = settings_of(popgym) or [Setting("", (), [])]
-    for setting in settings:
+    for setting in settings_of(popgym):
         tables += [popgym_matrix(setting), popgym_comparison(setting)]
     novel = novel_table(groups)
     return tables if novel is None else [*tables, novel]
@@ -85,10 +93,10 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
 def score_table(groups: Sequence[Group]) -> Table:
     """One row for each agent in each task: last and best evaluation, mean ± standard error."""
     head = (
-        "task", "agent", "seeds", "unfinished", "steps", "last return", "best return (MMER)",
-        "last / scale", "out of distribution / scale", "length", "win rate",
+        "task", "agent", "seeds", "unfinished", "steps", "last return", "95 % interval",
+        "best return (MMER)", "last / scale", "out of distribution / scale", "length", "win rate",
     )  # fmt: skip
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for group in groups:
         keys = (f"in/{NORMALIZED}", f"out/{NORMALIZED}", f"in/{LENGTH}", f"in/{WINS}")
         steps = [int(run.steps[-1]) for run in group.runs]
@@ -101,16 +109,69 @@ def score_table(groups: Sequence[Group]) -> Table:
                 str(sum(not run.finished for run in group.runs) or ""),
                 most if least == most else f"{least} – {most}",
                 pair(last(group, f"in/{RETURN}")),
+                _interval(last(group, f"in/{RETURN}")),
                 pair(best(group, f"in/{RETURN}")),
-                *(pair(last(group, key)) for key in keys),
+                *(
+                    pair(last(group, key))
+                    if not (NORMALIZED in key and scale_is_one(group))
+                    else ""
+                    for key in keys
+                ),
             )
         )
     notes = (
-        "Mean ± standard error over seeds. Last: the last evaluation; best: the largest one, which "
-        "is above what the agent is worth, the more so the more often it was evaluated. Scale: the "
-        "environment's own, 10 in Best Arm.",
+        "Mean ± standard error over seeds; interval: Student's, of the last return's mean. Last: "
+        "the last evaluation; best: the largest one, which is above what the agent is worth, the "
+        "more so the more often it was evaluated. Scale: the environment's own, 10 in Best Arm, if "
+        "not 1.",
     )
-    return Table("scores", "Scores of every agent in every task", head, rows, notes)
+    told = [any(cells) for cells in zip(*rows, strict=True)]
+    kept = [tuple(compress(row, told)) for row in (head, *rows)]
+    return Table("scores", "Scores of every agent in every task", kept[0], kept[1:], notes)
+
+
+TITLES = ("env", "encoder", "privileged", "label", "seed", *HARMLESS)  # said, or of no account
+
+
+def settings_table(groups: Sequence[Group]) -> Table | None:
+    """Settings in which runs differ, but for the seed; a row for runs that differ by it alone."""
+    flat = [_flat(group.runs[0].experiment) for group in groups]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    differing = [
+        name
+        for name in names
+        if name not in TITLES and len({row.get(name, "–") for row in flat}) > 1
+    ]
+    rows = [
+        (
+            group.task_title, group.agent_title, ", ".join(str(run.seed) for run in group.runs),
+            *(settings.get(name, "–") for name in differing), pair(last(group, f"in/{RETURN}")),
+        )
+        for group, settings in zip(groups, flat, strict=True)
+    ]  # fmt: skip
+    head = ("task", "agent", "seeds", *(one_line(name, WORDS) for name in differing), "last return")
+    notes = ("All other settings are the same in all runs. –: not said, which is the default.",)
+    title = "Settings that differ between runs"
+    return Table("settings", title, head, rows, notes) if differing else None
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Settings as words, those within others by NAME.NAME."""
+    words: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            words |= _flat(value, f"{prefix}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value)
+            words[f"{prefix}{name}"] = one_line(text, WORDS)
+    return words
+
+
+def _interval(values: Floats) -> str:
+    if len(values) < 2:
+        return ""
+    _, low, high = mean_interval(values)
+    return f"[{low:.4g}, {high:.4g}]"
 
 
 def sum_table(

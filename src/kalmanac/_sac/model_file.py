@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kalmanac._files.document import Kind, decode, encode
 from kalmanac._files.durable import write_whole
 
+FOLDER_MODEL = "model.safetensors"  # in a folder for sharing
 KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict"
 
 
@@ -100,8 +101,10 @@ def write_model(path: str | os.PathLike[str], document: dict[str, Any]) -> Path:
 
 
 def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The document in a model file, its tensors on the CPU."""
+    """The document in a model file, or in a model folder; its tensors on the CPU."""
     source = Path(path) if Path(path).exists() else _named(path)
+    if source.is_dir():
+        source /= FOLDER_MODEL
     if not source.exists():
         raise FileNotFoundError(f"path: got {os.fspath(path)!r}, expected an existing model file")
     return decode(source.read_bytes(), MODEL, str(source))

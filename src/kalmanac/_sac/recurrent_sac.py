@@ -21,6 +21,7 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import AgentSettings, Arguments, plain_settings, takes
 from kalmanac._sac.episode_streams import Environment, as_vector
+from kalmanac._sac.evaluation import Evaluation
 from kalmanac._sac.export import export_step
 from kalmanac._sac.exported_step import ExportedStep
 from kalmanac._sac.generators import load_generator
@@ -37,6 +38,7 @@ from kalmanac._sac.model_check import (
     with_temperature,
 )
 from kalmanac._sac.model_file import read_model, write_model
+from kalmanac._sac.model_folder import write_model_folder
 from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
 from kalmanac._sac.policy import Policy, PolicyState, Session
 from kalmanac._sac.problem import Problem
@@ -297,11 +299,24 @@ class RecurrentSAC:
         With `policy_alone`, a tenth of it: the model that is loaded acts, but cannot learn on.
         The replay has a file of its own: `save_replay_buffer`.
         """
-        document = self._document()
-        if policy_alone:
-            policy = dict(self.learner.averaged.state_dict())
-            document = document | {"learner": None, "policy": policy}
-        write_model(path, document)
+        write_model(path, self._document(policy_alone))
+
+    def push_to_folder(
+        self, folder: str | os.PathLike[str], *, task: str = "",
+        evaluation: Evaluation | None = None, about: str = "", policy_alone: bool = False,
+    ) -> Path:  # fmt: skip
+        """Write a folder as the Hugging Face Hub wants it: model, configuration and a card.
+
+        `load` takes the folder, and `huggingface-cli upload USER/NAME FOLDER` publishes it.
+
+        Args:
+            task: the environment's name.
+            evaluation: what `evaluate_policy` gave, for the card.
+            about: more of the card, as Markdown.
+            policy_alone: as in `save`.
+        """
+        document = self._document(policy_alone)
+        return write_model_folder(folder, document, task=task, evaluation=evaluation, about=about)
 
     def export(self, path: str | os.PathLike[str], *, distribution: bool = False) -> Path:
         """Write the policy's single step for use without kalmanac: `.onnx`, or PyTorch's `.pt2`.
@@ -357,7 +372,9 @@ class RecurrentSAC:
         device: str | torch.device = "auto", verbose: int = 0,
         tensorboard_log: str | os.PathLike[str] | None = None, **changes: Any,
     ) -> "RecurrentSAC":  # fmt: skip
-        """The model in a file. It predicts as it is; to go on learning it needs an `env`.
+        """The model in a file, or in a folder that `push_to_folder` wrote.
+
+        It predicts as it is; to go on learning it needs an `env`.
 
         A file that is damaged, or that asks for more than it holds, is a `BadFileError`.
 
@@ -387,8 +404,10 @@ class RecurrentSAC:
             model.set_env(env)
         return model
 
-    def _document(self) -> dict[str, Any]:
+    def _document(self, policy_alone: bool = False) -> dict[str, Any]:
         problem, policy = self._known()
+        learned = policy.learner.averaged if policy_alone else policy.learner
+        state = dict(learned.state_dict())
         return {
             "config": asdict(self.settings) | {"seed": self.seed},
             "spaces": problem.to_json(),
@@ -396,7 +415,7 @@ class RecurrentSAC:
             "num_updates": self.num_updates,
             "normaliser": None if self.normalizer is None else self.normalizer.state_dict(),
             "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
-            "learner": policy.learner.state_dict(),
+            **({"learner": None, "policy": state} if policy_alone else {"learner": state}),
         }
 
     def _load_document(self, document: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ class Study:
             import optuna
         except ModuleNotFoundError:
             raise ModuleNotFoundError(
-                "optuna is not installed: pip install 'kalmanac[search]'"
+                'optuna is not installed: pip install "kalmanac[search]"'
             ) from None
         from optuna.storages.journal import JournalFileBackend
 

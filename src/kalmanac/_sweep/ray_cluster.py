@@ -33,7 +33,7 @@ class OnRay(Executor):
         try:
             import ray
         except ModuleNotFoundError:
-            raise ModuleNotFoundError("ray is not installed: pip install 'kalmanac[ray]'") from None
+            raise ModuleNotFoundError('ray is not installed: pip install "kalmanac[ray]"') from None
         if not 0 < gpus <= 1:
             raise ValueError(f"gpus_per_job: got {gpus}, expected more than 0, at most 1")
         self._ray, self.jobs = ray, jobs
