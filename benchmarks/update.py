@@ -13,10 +13,12 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -27,7 +29,6 @@ from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
 from kalmanac._ops import sac_losses
 from kalmanac._replay.sampling import Batch
-from kalmanac._sac import learner as learner_module
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
 from kalmanac._suites.best_arm import ENCODER_SETTINGS as BEST_ARM
@@ -85,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     options = _options(words)
     device = torch.device(options.device)
-    before, whole = torch.get_num_threads(), sac_losses.takes_last_token
+    before, patches = torch.get_num_threads(), ExitStack()
     torch.set_num_threads(options.threads)
     try:
         rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
@@ -94,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             notes += ("heads: bfloat16 matrix products, on CUDA",)
         if options.plain_losses:
             notes += ("losses and draws of actions: plain operations, on CUDA too",)
-            learner_module.takes_last_token = sac_losses.takes_last_token = lambda *_: False
+            patches.enter_context(patch.object(sac_losses, "fused", return_value=False))
         for note in notes:
             print(f"- {note}")
         tables: list[dict[str, Any]] = []
@@ -117,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 release_memory()
     finally:
         torch.set_num_threads(before)
-        learner_module.takes_last_token = sac_losses.takes_last_token = whole
+        patches.close()
     if options.out is not None:
         _write(options, words, notes, tables, finished=True)
         print(f"written: {options.out.name}")
