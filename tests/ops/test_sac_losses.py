@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from kalmanac._observation import Sizes
-from kalmanac._ops import mlp, sac_losses
+from kalmanac._ops import sac_losses
 from kalmanac._ops.sac_loss_kernels import Judged, continuous_losses, discrete_losses
 from kalmanac._ops.sac_losses import OBJECTIVES, Rules
 from kalmanac._sac.distributions import FORBIDDEN
+from kalmanac._sac.learner import Learner
 from tests.sac.cases import CONTINUOUS, DISCRETE, batch, make_learner
 from tests.sac.test_masks import SIZES as MASKED
 from tests.sac.test_masks import masked_batch
@@ -176,28 +177,31 @@ def test_a_value_that_is_not_a_number_is_told(device: str) -> None:
     (CONTINUOUS, {"ent_coef": 0.0}), (CONTINUOUS, {"privileged_critic": True}),
     (CONTINUOUS, {"entropy_in_target": False}), (CONTINUOUS, {"log_std_range": (-0.3, 0.2)}),
 ], ids=str)  # fmt: skip
+@pytest.mark.parametrize("device", DEVICES)
 def test_an_agent_learns_and_tells_the_same(
-    sizes: Sizes, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    sizes: Sizes, settings: dict[str, Any], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_learner(sizes, **settings)
     data = masked_batch() if sizes.action_mask else batch(sizes)
-    # plain and fused draws see the same noise: a CPU draws twice 16 numbers as it draws 32, and
-    # in the order in which parameters lie
-    assert sizes.discrete or data.action.numel() % 16 == 0
-    monkeypatch.setattr(mlp, "FEW", 0)
+    if device == "cuda":
+        data, state = data.map(Tensor.cuda), made.state_dict()
+        made = Learner(made.settings, sizes, device="cuda")
+        made.load_actor({k[6:]: x for k, x in state.items() if k.startswith("actor.")})
+    # plain and fused draws ask for their noise in another order
+    monkeypatch.setattr(Tensor, "normal_", lambda x, **_: x.fill_(0.4))
     everything = (*made.actor.parameters(), *made.critic.parameters(), made.log_alpha)
     learnt = [p for p in everything if p.requires_grad]
-    found, noise = [], made.learning.get_state()
+    found = []
     for kernels in (False, True):
-        made.learning.set_state(noise)
         monkeypatch.setattr(sac_losses, "fused", lambda x, kernels=kernels: kernels)
         losses = made._losses(data)
         assert (losses.slopes is not None) is kernels
         slopes = torch.autograd.grad(losses.roots, learnt, losses.slopes)
         found.append((losses.losses | losses.numbers, slopes))
     (told, expected), (numbers, slopes) = found
+    near = {"rtol": 1e-4, "atol": 1e-6} if device == "cpu" else {"rtol": 1e-3, "atol": 1e-5}
     for x, y in zip(slopes, expected, strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(x, y, **near)
     assert list(numbers) == list(told)
     for name, x in told.items():
         torch.testing.assert_close(numbers[name], x, msg=name)
