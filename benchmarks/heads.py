@@ -97,12 +97,12 @@ def candidates() -> Iterator[Candidate]:
 
 
 @triton.jit
-def grouped_slopes(
+def grouped_slopes(  # type: ignore[no-untyped-def]
     given, w1, w2, w3, h1, h2, g1, g2, gx, rows, m, wanted,
     w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o,
     H1: tl.constexpr, H2: tl.constexpr, XP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr,
     AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """`mlp_kernels.slopes` with a program for each perceptron, whose inputs' slopes stay apart."""
     dtype: tl.constexpr = given.dtype.element_ty
     k = tl.program_id(1)

@@ -221,14 +221,14 @@ class Learner:
     ) -> Losses:
         """Compute `_continuous_losses` at all tokens, as kernels take them."""
         actor, critic, target = self.actor, self.critic, self.target
-        taken = fused_taken(batch.action, batch.valid)
+        steps = batch.action, batch.valid
 
         def judge_taken() -> tuple[list[Tensor], Tensor]:
-            features = critic.network.encode(critic_history)
+            features, taken = critic.network.encode(critic_history), fused_taken(*steps)
             return [x.detach() for x in features], critic.head(*features, taken)
 
         draws, next_features, (features, q) = self.streams(
-            (history, critic_history, taken),
+            (history, critic_history),
             lambda: policy.outputs_at_tokens(actor(history), self.learning),
             torch.no_grad()(lambda: target.network.encode(critic_history)),
             judge_taken,
