@@ -118,6 +118,9 @@ def measure(
     plain = PlainSAC(task.sizes, task.critic_hidden, device)
     table["plain_gru_eager"] = peer = rate(lambda: plain.update(batch), seconds)
     print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
+    if not task.sizes.discrete or task.sizes.action_mask:
+        save()
+        return  # jax_sac.py knows free discrete actions alone
     learner = make_learner("vssm+kf", task, device)
     table["jax_jit"] = compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
     print(f"  JAX, vssm+kf, one jit: {jax_peer.in_words(compiled)}")

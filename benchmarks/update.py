@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 make = partial(make_learner, bfloat16_heads=options.bfloat16_heads)
                 gpu_updates.measure(
                     task, names, options.seeds, make, options.seconds, options.compare,
-                    options.peers and task.sizes.discrete, tables[-1],
+                    options.peers, tables[-1],
                     lambda: _write(options, words, notes, tables, finished=False),
                 )  # fmt: skip
                 continue
@@ -270,7 +270,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--peers", action=argparse.BooleanOptionalAction, default=True,
-        help="on CUDA, also time plain PyTorch and JAX, where actions are discrete",
+        help="on CUDA, also time plain PyTorch and JAX",
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a small size and few repetitions")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")

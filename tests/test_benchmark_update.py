@@ -109,6 +109,27 @@ def test_masked_and_continuous_actions_are_learnt_from(bench, number):
     assert all(x.isfinite() for x in learner.update(batch).values())
 
 
+@pytest.mark.parametrize("number", [1, 4])
+def test_the_plain_peer_lowers_its_critics_loss(bench, number):
+    update, plain = bench("update"), bench("plain_sac")
+    sizes = update.TASKS[number].sizes
+    replay = update.filled(sizes, np.array([3, 8]), np.random.default_rng(0), CPU)
+    batch = replay.sample(4, 8, generator=torch.Generator().manual_seed(0), packed=False)
+    torch.manual_seed(0)
+    peer = plain.PlainSAC(sizes, (16,), CPU)
+    step, lost = peer._step, []
+
+    def noted(which, loss):
+        if which == 1:
+            lost.append(loss.item())
+        step(which, loss)
+
+    peer._step = noted
+    for _ in range(60):
+        peer.update(batch)
+    assert lost[-1] < 0.8 * lost[0]
+
+
 def test_episodes_are_as_long_as_the_notes_say(bench):
     update = bench("update")
     lengths = update.episode_lengths(np.random.default_rng(0), 20_000)
