@@ -204,7 +204,7 @@ def grouped(c: Candidate, p: Problem) -> Callable[[], list[Tensor]]:
         return gradients
     assert isinstance(c.shape, Shape)
     layout = {"num_warps": c.shape.warps, "num_stages": c.shape.stages}
-    tiles = {"BLOCK": c.shape.block, "AT_ONCE": c.shape.columns, "PRECISION": c.precision}
+    tiles = {"BLOCK": c.shape.block, "AT_ONCE": min(c.shape.columns, h), "PRECISION": c.precision}
     programs = (triton.cdiv(rows, c.shape.block), groups)
     y = [p.given.new_empty(groups, rows, m), *(torch.empty_like(x) for x in hidden)]
     g = [*(torch.empty_like(x) for x in hidden), p.given.new_empty(groups, rows, SLOPES)]

@@ -1,4 +1,4 @@
-"""The candidates of heads of several seeds compute what PyTorch does, and their table is printed."""
+"""Candidates for the heads of several seeds compute what PyTorch does."""
 
 import torch
 
