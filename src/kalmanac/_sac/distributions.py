@@ -62,11 +62,9 @@ class SquashedGaussian(ActionDistribution):
         noise = _normal(parameters.chunk(2, -1)[0], generator)
         return draw(parameters, noise, self.log_std_range)
 
-    def outputs_at_tokens(self, parameters: Tensor, generator: Generator) -> Draws:
-        """Draws of parameters (B, T + 1, 2A), here and next, in the form of kernels."""
-        rows, tokens, numbers = parameters.shape
-        noise = parameters.new_empty(2, rows, tokens - 1, numbers // 2)
-        return fused_draws(parameters, noise.normal_(generator=generator), self.log_std_range)
+    def outputs_at_tokens(self, parameters: Tensor, noise: Tensor) -> Draws:
+        """Draws of parameters (B, T + 1, 2A) by noise (2, B, T, A), in the form of kernels."""
+        return fused_draws(parameters, noise, self.log_std_range)
 
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""

@@ -221,20 +221,26 @@ class Learner:
     ) -> Losses:
         """Compute `_continuous_losses` at all tokens, as kernels take them."""
         actor, critic, target = self.actor, self.critic, self.target
-        steps = batch.action, batch.valid
+        action, valid = batch.action, batch.valid
+
+        def look_ahead() -> tuple[tuple[Tensor, ...], Tensor]:  # it has the time for the noise
+            noise = action.new_empty(2, *action.shape).normal_(generator=self.learning)
+            return target.network.encode(critic_history), noise
 
         def judge_taken() -> tuple[list[Tensor], Tensor]:
-            features, taken = critic.network.encode(critic_history), fused_taken(*steps)
-            return [x.detach() for x in features], critic.head(*features, taken)
+            features = critic.network.encode(critic_history)
+            q = critic.head(*features, fused_taken(action, valid))
+            return [x.detach() for x in features], q
 
-        draws, next_features, (features, q) = self.streams(
+        parameters, (next_features, noise), (features, q) = self.streams(
             (history, critic_history),
-            lambda: policy.outputs_at_tokens(actor(history), self.learning),
-            torch.no_grad()(lambda: target.network.encode(critic_history)),
+            lambda: actor(history),
+            torch.no_grad()(look_ahead),
             judge_taken,
         )
+        draws = policy.outputs_at_tokens(parameters, noise)
         following, frozen = self.streams.more(
-            None,
+            draws,
             torch.no_grad()(lambda: target.head(*next_features, draws.next.action)),
             lambda: critic.head(*features, draws.here.action, frozen=True),
         )
