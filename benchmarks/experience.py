@@ -20,16 +20,28 @@ def episode_lengths(rng: np.random.Generator, episodes: int) -> np.ndarray[Any, 
 def filled(
     sizes: Sizes, lengths: np.ndarray[Any, Any], rng: np.random.Generator, device: torch.device
 ) -> Replay:
-    """A replay with one terminated episode of each length, random inside."""
+    """A replay with one terminated episode of each length, random inside.
+
+    A mask forbids the last action here and there, which is never taken then.
+    """
     replay = Replay(sizes, len(lengths), device=device)
 
     def seen(n: int) -> Observation[np.ndarray[Any, Any]]:
-        return Observation(rng.normal(size=(n, sizes.observation)).astype(np.float32))
+        vector, mask = rng.normal(size=(n, sizes.observation)).astype(np.float32), None
+        if sizes.action_mask:
+            mask = np.ones((n, sizes.action), np.bool_)
+            mask[:, -1] = rng.random(n) < 0.5
+        return Observation(vector, action_mask=mask)
+
+    def act(n: int) -> np.ndarray[Any, Any]:
+        if sizes.discrete:
+            return rng.integers(sizes.action - sizes.action_mask, size=n)
+        return rng.uniform(-1, 1, (n, sizes.action)).astype(np.float32)
 
     replay.begin(np.arange(len(lengths)), seen(len(lengths)))
     for t in range(lengths.max()):
         at = np.flatnonzero(lengths > t)
         n = len(at)
-        action, reward = rng.integers(sizes.action, size=n), rng.normal(size=n)
+        action, reward = act(n), rng.normal(size=n)
         replay.add(at, action, reward, lengths[at] == t + 1, np.zeros(n, np.bool_), seen(n))
     return replay

@@ -26,12 +26,17 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, Work, run_eagerly
 from kalmanac._sac.learner import Learner, Metrics
 from plain_sac import PlainSAC
+from products import layers_of
 from report import print_table
+from timing import Stopwatch, copy_bandwidth, interleave
 
 NOTES = (
     "an update draws its batch too; full windows; TF32 matrix products unless said otherwise",
     "busy: the time in kernels, by the profiler, of an update's time, one seed; above 100 % where "
     "actor, critic and target run side by side",
+    "of arithmetic, of memory: the update's matrix products (see products.py) a second, and the "
+    "bytes that they would move one by one, by what one large TF32 product and one large copy "
+    "reach here; at the fastest number of seeds; bytes found in the cache count too",
     "agreement: largest difference of any parameter after 100 updates, graph against eager ones on "
     "one stream, by the largest parameter; with TF32 products, as in training, and in float32",
 )
@@ -62,13 +67,15 @@ class DrawnUpdate(Work):
 
 def measure(
     task: Any, names: Sequence[str], seeds: Sequence[int], make_learner: Callable[..., Learner],
-    seconds: float, compare: bool, table: dict[str, Any], save: Callable[[], None],
+    seconds: float, compare: bool, peers: bool, table: dict[str, Any], save: Callable[[], None],
 ) -> None:  # fmt: skip
     """Fill a table: updates/s of every encoder, eager and with so many seeds in one graph.
 
-    With `compare`, graph and eager updates too. It is saved after every row.
+    With `compare`, graph and eager updates too; with `peers`, the peers. It is saved after every
+    row.
     """
     device = torch.device("cuda")
+    peaks = {"flops": product_speed(device), "bytes": copy_bandwidth(device, 1024)}
     rng = np.random.default_rng(0)
     replay = filled(task.sizes, np.full(task.batch, task.context), rng, device)
 
@@ -77,6 +84,8 @@ def measure(
 
     rows: list[dict[str, Any]] = []
     table |= {"task": task.name, "batch": task.batch, "context": task.context, "rows": rows}
+    table["peaks"] = peaks
+    batch = replay.sample(task.batch, task.context, generator=Generator(device).manual_seed(0))
     for name in names:
         eager = work(name)
         row: dict[str, Any] = {"name": name, "eager": rate(partial(run_eagerly, eager), seconds)}
@@ -92,20 +101,42 @@ def measure(
             if n == 1:
                 row |= looked_at(together, 60 if name == "vssm+kf" else 8)
                 row["busy"] = row["microseconds_in_kernels"] * 1e-6 * row["seeds"][n]
+        best = max((x for x in row["seeds"].values() if x is not None), default=0.0)
+        layers = layers_of(eager.learner, batch)
+        row["flop"] = 2 * sum(x.multiplications for x in layers)
+        row["bytes"] = 4 * sum(x.numbers for x in layers)
+        row["of_arithmetic"] = best * row["flop"] / peaks["flops"]
+        row["of_memory"] = best * row["bytes"] / peaks["bytes"]
         if compare:
             row["agreement"] = agreement(work(name), work(name), device, tf32=True)
             row["agreement_float32"] = agreement(work(name), work(name), device, tf32=False)
         rows.append(row)
         save()
         _print_row(task.name, row)
+    if not peers:
+        return
     plain = PlainSAC(task.sizes, task.critic_hidden, device)
-    batch = replay.sample(task.batch, task.context, generator=Generator(device).manual_seed(0))
     table["plain_gru_eager"] = peer = rate(lambda: plain.update(batch), seconds)
     print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
+    if not task.sizes.discrete or task.sizes.action_mask:
+        save()
+        return  # jax_sac.py knows free discrete actions alone
     learner = make_learner("vssm+kf", task, device)
     table["jax_jit"] = compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
     print(f"  JAX, vssm+kf, one jit: {jax_peer.in_words(compiled)}")
     save()
+
+
+def product_speed(device: torch.device, side: int = 8192) -> float:
+    """Operations a second of one large product with TF32 factors."""
+    a, b = (torch.randn(side, side, device=device) for _ in range(2))
+    products = torch.backends.cuda.matmul
+    before, products.fp32_precision = products.fp32_precision, "tf32"
+    watch = Stopwatch(lambda _: a @ b, 1, events=True)
+    watch.calibrate(0.02)
+    interleave([watch], 9)
+    products.fp32_precision = before
+    return 2 * side**3 / watch.median
 
 
 def rate(run: Callable[[], object], seconds: float) -> float:
@@ -164,9 +195,9 @@ def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device, *, t
 def _print_row(task: str, row: dict[str, Any]) -> None:
     seeds = {n: "failed" if x is None else f"{x:,.0f}" for n, x in row["seeds"].items()}
     head = ["", "eager", *(f"{n} in a graph" for n in seeds)]
-    head += ["kernels", "µs in them", "busy", "agreement"]
+    head += ["kernels", "µs in them", "busy", "of arithmetic", "of memory", "agreement"]
     cells = [f"{task}, {row['name']}", f"{row['eager']:,.0f}", *seeds.values()]
     cells += [str(row.get("kernels", "")), f"{row.get('microseconds_in_kernels', 0):,.0f}"]
-    cells.append(f"{row.get('busy', 0):.0%}")
+    cells += [f"{row.get(name, 0):.1%}" for name in ("busy", "of_arithmetic", "of_memory")]
     cells.append(f"{row['agreement']:.1e}" if "agreement" in row else "")
     print_table(head, [cells])

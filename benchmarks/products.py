@@ -36,6 +36,15 @@ class Layer(NamedTuple):
         backward = self.learned * (1 + self.into_input)
         return self.twins * (self.rows + backward) * self.inputs * self.outputs
 
+    @property
+    def numbers(self) -> int:
+        """Numbers that its products read and write, each product alone."""
+        (rows, learnt, n, m), weights = self[:4], self.inputs * self.outputs
+        forward = rows * (n + self.twins * m) + self.twins * weights
+        backward = learnt * (n + self.twins * m) + self.twins * weights
+        into = self.twins * (learnt * (m + n) + weights)
+        return forward + (backward + self.into_input * into if learnt else 0)
+
 
 def layers_of(learner: Learner, batch: Batch) -> list[Layer]:
     """Every linear map of an update: actor and critic learn, the target only looks ahead.

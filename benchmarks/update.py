@@ -2,20 +2,23 @@
 
     python benchmarks/update.py [--device cuda] [--quick] [--out results/update-cpu.json]
 
-The paper's sizes of Best Arm and of POPGym, each with the episodes of a Best Arm replay and with
-full windows. An update is what training does with a sampled batch: losses, gradients, Adam, target;
-sampling is timed apart. An encoder whose update gives a number that is not finite is not timed, and
-the exit status is 1. On CUDA, see gpu_updates.py.
+The paper's sizes of Best Arm, POPGym and DeepMind Control, POPGym's with continuous actions and
+with action masks too, each with the episodes of a Best Arm replay and with full windows. An update
+is what training does with a sampled batch: losses, gradients, Adam, target; sampling is timed
+apart. An encoder whose update gives a number that is not finite is not timed, and the exit status
+is 1. On CUDA, see gpu_updates.py.
 """
 
 import argparse
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,10 +27,12 @@ import gpu_updates
 from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
 from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
+from kalmanac._ops import sac_losses
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
-from kalmanac._suites.best_arm import ENCODER_SETTINGS
+from kalmanac._suites.best_arm import ENCODER_SETTINGS as BEST_ARM
+from kalmanac._suites.dmc import ENCODER_SETTINGS as DMC
 from products import layers_of, products
 from record import on_record, save
 from report import print_table
@@ -55,10 +60,15 @@ class Task:
     critic_hidden: tuple[int, ...]
 
 
+WIDE = ((256, 256), (256, 256))
 TASKS = (
     Task("Best Arm", 64, 256, Sizes(1, 3, True), (128,), (256,)),
-    Task("POPGym", 32, 64, Sizes(8, 5, True), (256, 256), (256, 256)),
+    Task("POPGym", 32, 64, Sizes(8, 5, True), *WIDE),
+    Task("POPGym, masked", 32, 64, Sizes(8, 5, True, action_mask=True), *WIDE),
+    Task("POPGym, continuous", 32, 64, Sizes(8, 5, False), *WIDE),
+    Task("DMC", 32, 64, Sizes(24, 6, False), *WIDE),
 )
+ENCODERS_OF = {"Best Arm": BEST_ARM, "DMC": DMC}  # their settings; else as they are
 SMALL = Task("small", 4, 8, Sizes(2, 3, True), (8,), (8, 8))
 
 
@@ -76,24 +86,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     options = _options(words)
     device = torch.device(options.device)
-    before = torch.get_num_threads()
+    before, patches = torch.get_num_threads(), ExitStack()
     torch.set_num_threads(options.threads)
     try:
         rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
         notes: tuple[str, ...] = gpu_updates.NOTES if device.type == "cuda" else NOTES
         if options.bfloat16_heads:
             notes += ("heads: bfloat16 matrix products, on CUDA",)
+        if options.plain_losses:
+            notes += ("losses and draws of actions: plain operations, on CUDA too",)
+            patches.enter_context(patch.object(sac_losses, "fused", return_value=False))
         for note in notes:
             print(f"- {note}")
         tables: list[dict[str, Any]] = []
-        for task in (SMALL,) if options.quick else TASKS:
+        chosen = [x for x in TASKS if not options.tasks or x.name in options.tasks]
+        for task in (SMALL,) if options.quick else chosen:
             if device.type == "cuda":
                 names = options.only or list(ENCODERS)
                 tables.append({})
                 make = partial(make_learner, bfloat16_heads=options.bfloat16_heads)
                 gpu_updates.measure(
                     task, names, options.seeds, make, options.seconds, options.compare,
-                    tables[-1], lambda: _write(options, words, notes, tables, finished=False),
+                    options.peers, tables[-1],
+                    lambda: _write(options, words, notes, tables, finished=False),
                 )  # fmt: skip
                 continue
             for full in (False, True):
@@ -103,6 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 release_memory()
     finally:
         torch.set_num_threads(before)
+        patches.close()
     if options.out is not None:
         _write(options, words, notes, tables, finished=True)
         print(f"written: {options.out.name}")
@@ -164,7 +180,7 @@ def make_learner(
     """The paper's agent."""
     settings = AgentSettings(
         encoder=name,
-        encoder_settings=ENCODER_SETTINGS.get(name, {}) if task.name == "Best Arm" else {},
+        encoder_settings=ENCODERS_OF.get(task.name, {}).get(name, {}),
         context_length=task.context,
         actor_hidden=task.actor_hidden,
         critic_hidden=task.critic_hidden,
@@ -237,6 +253,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", nargs="+", choices=list(ENCODERS), help="these encoders alone")
+    parser.add_argument("--tasks", nargs="+", choices=[x.name for x in TASKS], help="these alone")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch and of the scans")
     parser.add_argument("--rounds", type=int, default=9, help="samples per number")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 5, 10], help="on CUDA")
@@ -248,6 +265,13 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--bfloat16-heads", action="store_true", help="on CUDA, products of heads in bfloat16"
     )
+    parser.add_argument(
+        "--plain-losses", action="store_true", help="losses and draws by plain operations"
+    )
+    parser.add_argument(
+        "--peers", action=argparse.BooleanOptionalAction, default=True,
+        help="on CUDA, also time plain PyTorch and JAX",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a small size and few repetitions")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
     return parser.parse_args(words)

@@ -84,10 +84,50 @@ def test_products_are_those_of_the_layers(bench):
                 done.append(args[0].numel() * args[1].shape[-1])
             return operator(*args, **(kwargs or {}))
 
+    assert counting.Layer(10, 8, 3, 5, into_input=False).numbers == 18 * (3 + 5) + 2 * 15
+    assert counting.Layer(10, 0, 3, 5, twins=2).numbers == 10 * (3 + 10) + 2 * 15
+
     run = counting.products(layers, CPU)
     with Watch():
         run(0)
     assert sum(done) == sum(x.multiplications for x in layers)
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_masked_and_continuous_actions_are_learnt_from(bench, number):
+    update = bench("update")
+    task = update.TASKS[number]
+    sizes = task.sizes
+    replay = update.filled(sizes, np.array([3, 8]), np.random.default_rng(0), CPU)
+    batch = replay.sample(4, 8, generator=torch.Generator().manual_seed(0), packed=False)
+    mask = batch.observation.action_mask
+    assert (mask is not None) is sizes.action_mask
+    if mask is not None:
+        assert not mask[batch.lengths == 9][:, :, -1].all()
+        assert not batch.action[..., -1].any()
+    learner = update.make_learner("vssm+kf", task, CPU)
+    assert all(x.isfinite() for x in learner.update(batch).values())
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_the_plain_peer_lowers_its_critics_loss(bench, number):
+    update, plain = bench("update"), bench("plain_sac")
+    sizes = update.TASKS[number].sizes
+    replay = update.filled(sizes, np.array([3, 8]), np.random.default_rng(0), CPU)
+    batch = replay.sample(4, 8, generator=torch.Generator().manual_seed(0), packed=False)
+    torch.manual_seed(0)
+    peer = plain.PlainSAC(sizes, (16,), CPU)
+    step, lost = peer._step, []
+
+    def noted(which, loss):
+        if which == 1:
+            lost.append(loss.item())
+        step(which, loss)
+
+    peer._step = noted
+    for _ in range(60):
+        peer.update(batch)
+    assert lost[-1] < 0.8 * lost[0]
 
 
 def test_episodes_are_as_long_as_the_notes_say(bench):

@@ -80,6 +80,20 @@ def test_streams_change_no_number(captured: bool) -> None:
 
 
 @pytest.mark.gpu
+def test_more_pieces_keep_what_the_first_ones_gave() -> None:
+    device = torch.device("cuda")
+    together = ForkedStreams(device, most=2)
+    x = torch.ones(8, device=device)
+    first = together(None, lambda: x + 1, lambda: x + 2)
+    second = together.more(None, lambda: first[0] + first[1], lambda: first[0] * 2)
+    assert [y[0].item() for y in second] == [5, 4]
+    assert all(any(y is held for held in together._kept_alive) for y in (first, second))
+    third = together(None, lambda: x, lambda: x)
+    assert not any(y is first for y in together._kept_alive)
+    assert torch.equal(third[0], x)
+
+
+@pytest.mark.gpu
 def test_a_piece_that_fails_while_recording_is_named_and_leaves_nothing_open() -> None:
     device = torch.device("cuda")
     together = ForkedStreams(device, most=2)

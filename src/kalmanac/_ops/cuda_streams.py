@@ -14,6 +14,7 @@ class ForkedStreams:
     freed is handed out again there, while another stream may still be reading it. So what the
     pieces read (`shared`), what they return and what else crosses streams (`hold`) is held until
     the next call, which waits for all before it. A backward has to be launched before that call.
+    Pieces that build on those of a call are run by `more`, which holds on.
     """
 
     def __init__(self, device: torch.device, most: int) -> None:
@@ -23,13 +24,17 @@ class ForkedStreams:
 
     def __call__(self, shared: Any, *pieces: Callable[[], Any]) -> list[Any]:
         """Run the pieces and return their results."""
+        self.forget()
+        return self.more(shared, *pieces)
+
+    def more(self, shared: Any, *pieces: Callable[[], Any]) -> list[Any]:
+        """Run the pieces and return their results; what is held stays."""
         if len(pieces) > self._most:
             raise ValueError(f"pieces: got {len(pieces)}, expected at most {self._most}")
         if self._device.type != "cuda" or self._most == 1:
             return [piece() for piece in pieces]
         if not self._side_streams:  # now: there are 32 streams in all, and not every learner learns
             self._side_streams = [torch.cuda.Stream(self._device) for _ in range(self._most - 1)]
-        self.forget()
         self.hold(shared)
         *others, last = pieces  # the last one stays where the work came from
         main, started = torch.cuda.current_stream(self._device), []

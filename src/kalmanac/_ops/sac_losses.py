@@ -2,13 +2,13 @@
 
 `Counted` says which steps count. What stands at the others, NaN included, reaches neither a loss
 nor a gradient. `continuous_losses` are those of one action that a policy drew at each step;
-`discrete_losses` know all actions with their shares (Christodoulou, 2019), and are two launches of
+`discrete_losses` know all actions with their shares (Christodoulou, 2019). Both are two launches of
 kernels of ours on a GPU, instead of some eighty.
 """
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,10 @@ from torch import Tensor
 
 from kalmanac._ops.dispatch import fused
 
-MOST_ACTIONS = 64  # of the kernel: a row of actions has to fit into a program's registers
+if TYPE_CHECKING:
+    from kalmanac._ops.sac_loss_kernels import Judged
+
+MOST_ACTIONS = 64  # of the kernels: a row of actions has to fit into a program's registers
 
 
 class Objective(NamedTuple):
@@ -158,11 +161,14 @@ def discrete_losses(
         entropy_goal: what a learned temperature aims at; one number, or (B, T).
         allowed: (B, T, A) bool: False where an action is forbidden.
     """
-    if takes_last_token(reward, logits.shape[-1], allowed):
-        assert isinstance(entropy_goal, float)
-        return _fused_losses(
-            logits, q, following, action, reward, terminated, valid, log_alpha, rules, entropy_goal
-        )
+    if takes_last_token(reward, logits.shape[-1]):
+        from kalmanac._ops.sac_loss_kernels import discrete_losses as judged
+
+        return _with_slopes([logits, q], log_alpha, judged(
+            logits, q, following, action, reward, terminated, valid, log_alpha, gamma=rules.gamma,
+            entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target, allowed=allowed,
+            **rules.objective._asdict(),
+        ))  # fmt: skip
     steps, temperature = Counted.of(valid), log_alpha.detach().exp()
     with torch.no_grad():
         there, later = Shares.of(logits[:, 1:]), following[:, :, 1:]
@@ -184,31 +190,19 @@ def discrete_losses(
     )
 
 
-def takes_last_token(reward: Tensor, actions: int, allowed: Tensor | None) -> bool:
-    """`discrete_losses` wants the critic's Q at all tokens: to leave one out would take a copy."""
-    ready = fused(reward) and reward.dtype == torch.float32
-    return ready and allowed is None and actions <= MOST_ACTIONS
+def takes_last_token(reward: Tensor, actions: int) -> bool:
+    """Losses want the critic's Q at all tokens: to leave one out would take a copy."""
+    return fused(reward) and reward.dtype == torch.float32 and actions <= MOST_ACTIONS
 
 
-def _fused_losses(
-    logits: Tensor, q: Tensor, following: Tensor, action: Tensor, reward: Tensor,
-    terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, entropy_goal: float,
-) -> Losses:  # fmt: skip
-    """`discrete_losses` by a kernel that knows the gradients: autograd begins at the heads."""
-    from kalmanac._ops.sac_loss_kernels import discrete_losses as fused_losses
-
-    result = fused_losses(
-        logits, q, following, action, reward, terminated, valid, log_alpha, gamma=rules.gamma,
-        entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target,
-        **rules.objective._asdict(),
-    )  # fmt: skip
-    actor, critic, temperature, *numbers = result.numbers
+def _with_slopes(roots: list[Tensor], log_alpha: Tensor, judged: "Judged") -> Losses:
+    """Losses by a kernel that knows the gradients: autograd begins at the heads."""
+    actor, critic, temperature, *numbers = judged.numbers
     losses = {"actor_loss": actor, "critic_loss": critic}
-    roots, slopes = [logits, q], [result.of_logits, result.of_q]
+    slopes = judged.of_roots
     if log_alpha.requires_grad:
         losses["ent_coef_loss"] = temperature
-        roots.append(log_alpha)
-        slopes.append(result.of_log_alpha)
+        roots, slopes = [*roots, log_alpha], [*slopes, judged.of_log_alpha]
     return Losses(roots, slopes, losses, dict(zip(NUMBERS, numbers, strict=True)))
 
 
@@ -232,6 +226,27 @@ def continuous_losses(
         target = bootstrap_target(reward, terminated, next_value, rules.gamma)
     actor = actor_loss(torch.addcmul(value, temperature, entropy), steps)
     return _losses(actor, q, target, entropy, steps, log_alpha, temperature, entropy_goal)
+
+
+def fused_continuous_losses(
+    q: Tensor, frozen: Tensor, following: Tensor, entropy: Tensor, next_entropy: Tensor,
+    reward: Tensor, terminated: Tensor, valid: Tensor, log_alpha: Tensor, rules: Rules, *,
+    entropy_goal: float,
+) -> Losses:  # fmt: skip
+    """Compute `continuous_losses` by a kernel, where `takes_last_token`.
+
+    Args:
+        q: Q of the actions that were taken, (2, B, T + 1, 1).
+        frozen: Q of the policy's, (2, B, T + 1, 1); gradients reach the action alone.
+        following: the target's Q of the policy's, (2, B, T + 1, 1): its first token has no say.
+        entropy, next_entropy: -log π of the policy's actions, (B, T + 1).
+    """
+    from kalmanac._ops.sac_loss_kernels import continuous_losses as judged
+
+    return _with_slopes([q, frozen, entropy], log_alpha, judged(
+        q, frozen, following, entropy, next_entropy, reward, terminated, valid, log_alpha,
+        gamma=rules.gamma, entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target,
+    ))  # fmt: skip
 
 
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")

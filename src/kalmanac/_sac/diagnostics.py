@@ -8,9 +8,10 @@ from torch import Tensor
 
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
 from kalmanac._ops.sac_losses import Counted
+from kalmanac._ops.windows import token_pads
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.episode_streams import Episode
-from kalmanac._sac.networks import Actor, Critic, History, HistoryNetwork, read_history, token_pads
+from kalmanac._sac.networks import Actor, Critic, History, HistoryNetwork, read_history
 
 MOST_ACTIONS = 64  # beyond it nobody reads a number for each
 
@@ -24,7 +25,7 @@ def diagnose(actor: Actor, critic: Critic, batch: Batch, privileged: bool) -> di
     """
     history = read_history(batch)
     critic_history = read_history(batch, privileged=privileged)
-    tokens = Counted.of(~token_pads(batch))
+    tokens = Counted.of(~token_pads(batch.previous_action, batch.lengths))
     allowed = history.observation.action_mask
     metrics = beliefs(actor.network, history, tokens)
     for name, x in beliefs(critic.network, critic_history, tokens).items():

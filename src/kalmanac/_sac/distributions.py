@@ -4,23 +4,16 @@ The losses ask for the soft value V = E[min Q(a) - α log π(a)]: a Gaussian ans
 reparameterized sample, a categorical by an exact sum over its logits (`ops.sac_losses`).
 """
 
-import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from kalmanac._ops.squashed_gaussian import Draw, Draws, draw, fused_draws, log_density, split
+
 # A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
 FORBIDDEN = -1e30
-
-
-class PolicyOutput(NamedTuple):
-    """What a policy does at steps (…)."""
-
-    entropy: Tensor  # (…), of the action's own density: -log π
-    action: Tensor  # (…, A), drawn
 
 
 class ActionDistribution(ABC):
@@ -61,19 +54,21 @@ class SquashedGaussian(ActionDistribution):
 
     def sample(self, parameters: Tensor, generator: Generator) -> Tensor:
         """A reparameterized draw."""
-        mean, log_std = self._split(parameters)
+        mean, log_std = split(parameters, self.log_std_range)
         return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
 
     def mode(self, parameters: Tensor) -> Tensor:
         """The squashed mean."""
-        return torch.tanh(self._split(parameters)[0])
+        return torch.tanh(split(parameters, self.log_std_range)[0])
 
-    def output(self, parameters: Tensor, generator: Generator) -> PolicyOutput:
+    def output(self, parameters: Tensor, generator: Generator) -> Draw:
         """One reparameterized draw, differentiable, and its own -log π for the entropy."""
-        mean, log_std = self._split(parameters)
-        noise = _normal(mean, generator)
-        raw = mean + log_std.exp() * noise
-        return PolicyOutput(-_log_density(noise, log_std, raw), torch.tanh(raw))
+        noise = _normal(parameters.chunk(2, -1)[0], generator)
+        return draw(parameters, noise, self.log_std_range)
+
+    def outputs_at_tokens(self, parameters: Tensor, noise: Tensor) -> Draws:
+        """Draws of parameters (B, T + 1, 2A) by noise (2, B, T, A), in the form of kernels."""
+        return fused_draws(parameters, noise, self.log_std_range)
 
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
@@ -90,12 +85,8 @@ class SquashedGaussian(ActionDistribution):
 
     def log_density(self, parameters: Tensor, raw: Tensor) -> Tensor:
         """log π(tanh(raw)), (…): taken before the squashing, it is exact up to the edges ±1."""
-        mean, log_std = self._split(parameters)
-        return _log_density((raw - mean) * torch.exp(-log_std), log_std, raw)
-
-    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_std = parameters.chunk(2, -1)
-        return mean, log_std.clamp(*self.log_std_range)
+        mean, log_std = split(parameters, self.log_std_range)
+        return log_density((raw - mean) * torch.exp(-log_std), log_std, raw)
 
 
 class Categorical(ActionDistribution):
@@ -128,14 +119,3 @@ class Categorical(ActionDistribution):
 
 def _normal(like: Tensor, generator: Generator) -> Tensor:
     return torch.empty_like(like).normal_(generator=generator)
-
-
-def _log_density(noise: Tensor, log_std: Tensor, raw: Tensor) -> Tensor:
-    """Σ over A of log N(raw) - log(1 - tanh² raw), with raw = mean + std · noise.
-
-    The latter logarithm is 2 (log 2 - raw - softplus(-2 raw)), which never forms 1 - tanh²: that
-    is 0 for large raw.
-    """
-    gaussian = -0.5 * (noise.square() + math.log(2 * math.pi)) - log_std
-    squash = 2 * (math.log(2.0) - raw - F.softplus(-2 * raw))
-    return (gaussian - squash).sum(-1)

@@ -19,8 +19,10 @@ from kalmanac._ops.sac_losses import (
     Rules,
     continuous_losses,
     discrete_losses,
+    fused_continuous_losses,
     takes_last_token,
 )
+from kalmanac._ops.squashed_gaussian import fused_taken
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.diagnostics import diagnose
@@ -172,7 +174,7 @@ class Learner:
         actor, critic, target = self.actor, self.critic, self.target
         mask = history.observation.action_mask
         allowed = None if mask is None else mask[:, :-1]
-        whole = takes_last_token(batch.reward, self.sizes.action, allowed)
+        whole = takes_last_token(batch.reward, self.sizes.action)
         now = critic_history if whole else critic_history.but_last()
         logits, following, q = self.streams(
             (history, critic_history),
@@ -181,7 +183,7 @@ class Learner:
             lambda: critic.head(*critic.network.encode(now)),
         )
         goal: float | Tensor = self.entropy_goal
-        if allowed is not None:
+        if allowed is not None and self.learns_temperature:
             goal = self.settings.goal_among(allowed.sum(-1))
         return discrete_losses(
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
@@ -191,6 +193,8 @@ class Learner:
     def _continuous_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
+        if takes_last_token(batch.reward, self.sizes.action):
+            return self._drawn_losses(distribution, batch, history, critic_history)
         parameters, next_features, features = self.streams(
             (history, critic_history),
             lambda: self.actor(history),
@@ -206,6 +210,40 @@ class Learner:
         return continuous_losses(
             q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
             batch.reward,
+            batch.terminated, batch.valid, self.log_alpha, self.rules,
+            entropy_goal=self.entropy_goal,
+        )  # fmt: skip
+
+    def _drawn_losses(
+        self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
+    ) -> Losses:
+        """Compute `_continuous_losses` at all tokens, as kernels take them."""
+        actor, critic, target = self.actor, self.critic, self.target
+        action, valid = batch.action, batch.valid
+
+        def look_ahead() -> tuple[tuple[Tensor, ...], Tensor]:  # it has the time for the noise
+            noise = action.new_empty(2, *action.shape).normal_(generator=self.learning)
+            return target.network.encode(critic_history), noise
+
+        def judge_taken() -> tuple[list[Tensor], Tensor]:
+            features = critic.network.encode(critic_history)
+            q = critic.head(*features, fused_taken(action, valid))
+            return [x.detach() for x in features], q
+
+        parameters, (next_features, noise), (features, q) = self.streams(
+            (history, critic_history),
+            lambda: actor(history),
+            torch.no_grad()(look_ahead),
+            judge_taken,
+        )
+        draws = policy.outputs_at_tokens(parameters, noise)
+        following, frozen = self.streams.more(
+            draws,
+            torch.no_grad()(lambda: target.head(*next_features, draws.next.action)),
+            lambda: critic.head(*features, draws.here.action, frozen=True),
+        )
+        return fused_continuous_losses(
+            q, frozen, following, draws.here.entropy, draws.next.entropy, batch.reward,
             batch.terminated, batch.valid, self.log_alpha, self.rules,
             entropy_goal=self.entropy_goal,
         )  # fmt: skip

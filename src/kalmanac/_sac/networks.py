@@ -17,6 +17,7 @@ from kalmanac._encoders.registry import make_encoder
 from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.dispatch import Precision
 from kalmanac._ops.mlp import mlp
+from kalmanac._ops.windows import join_tokens, token_pads
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.distributions import ActionDistribution, Categorical, SquashedGaussian
@@ -54,20 +55,13 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     parts = [observation.vector, batch.previous_action]
     if privileged and observation.privileged is not None:
         parts.insert(1, observation.privileged)
-    padded = token_pads(batch)[..., None]
-    joined = torch.cat(parts, -1).masked_fill_(padded, 0)
+    joined = join_tokens(parts, batch.lengths)
     vector, previous_action = joined.tensor_split([-batch.previous_action.shape[-1]], -1)
     mask = observation.action_mask
-    observation = observation._replace(
-        vector=vector, action_mask=None if mask is None else mask | padded, privileged=None
-    )
+    if mask is not None:
+        mask = mask | token_pads(mask, batch.lengths)[..., None]
+    observation = observation._replace(vector=vector, action_mask=mask, privileged=None)
     return History(joined, observation, previous_action, batch.lengths, batch.reset)
-
-
-def token_pads(batch: Batch) -> Tensor:
-    """(B, T + 1) bool: True on padding."""
-    tokens = batch.previous_action.shape[1]
-    return torch.arange(tokens, device=batch.lengths.device) >= batch.lengths[:, None]
 
 
 class HistoryNetwork(nn.Module):
