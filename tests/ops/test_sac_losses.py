@@ -131,15 +131,15 @@ def test_values_and_slopes_of_continuous_actions(
     shape: tuple[int, int], soft: bool, dtype: torch.dtype, device: str
 ) -> None:
     made = drawn_problem(*shape, device)
-    learnt = {n: made[n].clone().requires_grad_() for n in ("q", "frozen", "entropy", "log_alpha")}
-    x = made | learnt
+    learned = {n: made[n].clone().requires_grad_() for n in ("q", "frozen", "entropy", "log_alpha")}
+    x = made | learned
     truth = sac_losses.continuous_losses(
         x["frozen"][:, :, :-1, 0].amin(0), x["entropy"][:, :-1], x["q"][:, :, :-1, 0],
         x["following"][:, :, 1:, 0].amin(0), x["next_entropy"][:, 1:], x["reward"],
         x["terminated"], x["valid"], x["log_alpha"], Rules(GAMMA, OBJECTIVES["value"], soft),
         entropy_goal=GOAL,
     )  # fmt: skip
-    slopes = torch.autograd.grad(sum(truth.roots), list(learnt.values()))
+    slopes = torch.autograd.grad(sum(truth.roots), list(learned.values()))
     given = {n: x.to(dtype) if x.is_floating_point() else x for n, x in made.items()}
     found = continuous_losses(**given, gamma=GAMMA, entropy_goal=GOAL, entropy_in_target=soft)
     expect_alike(found, truth.losses | truth.numbers, slopes, dtype)

@@ -76,7 +76,7 @@ class SquashedGaussian(ActionDistribution):
 
     def named(self, parameters: Tensor) -> dict[str, Tensor]:
         """Of the Gaussian, before the squashing."""
-        mean, log_std = self._split(parameters)
+        mean, log_std = split(parameters, self.log_std_range)
         return {"action_mean": mean, "action_log_std": log_std}
 
     def allowing(self, parameters: Tensor, mask: Tensor) -> Tensor:
