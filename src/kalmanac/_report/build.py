@@ -30,8 +30,8 @@ def without_odd_runs(
 ) -> Value | None:  # fmt: skip
     """Call `make` with all groups or, where it fails, without the odd runs, which are named.
 
-    Readers have checked what they could, so that this is for what nobody has thought of: a bug,
-    whose traceback goes to standard error. None where `make` fails, though each run is sound. An
+    Readers have checked what they could, so that this is for what nobody has thought of. None where
+    `make` fails, though each run is sound: a bug, whose traceback goes to standard error. An
     OSError is nobody's: the disk is full.
 
     Args:
@@ -43,7 +43,7 @@ def without_odd_runs(
     except OSError:
         raise
     except Exception:
-        traceback.print_exc()
+        pass
     odd: dict[str, str] = {}
     _find_odd_runs(
         [replace(g, runs=(run,)) for g in groups for run in g.runs], attempt or make, odd
@@ -58,6 +58,7 @@ def without_odd_runs(
     except OSError:
         raise
     except Exception as error:
+        traceback.print_exc()
         notices.append(f"{what}: left out: {one_line(repr(error))}")
         return None
 
