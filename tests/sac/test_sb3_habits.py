@@ -224,3 +224,12 @@ def test_binary_actions(shape, tmp_path):
     assert codec.decode(np.array([0, 1, 6])).tolist() == [[0, 0, 0], [0, 0, 1], [1, 1, 0]]
     with pytest.raises(ValueError, match="8192 joint actions, expected at most 4096"):
         action_codec(gymnasium.spaces.MultiBinary(13))
+
+
+def test_a_vector_that_does_not_reset_itself_gives_the_same_training():
+    """Infos too: the critic sees what they hold."""
+    ends = [
+        small("memoryless", wandering(3, mode), privileged_critic=True).learn(60).get_parameters()
+        for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
+    ]
+    assert all(torch.equal(ends[0][name], x) for name, x in ends[1].items())

@@ -1,5 +1,6 @@
 """What an agent must know of its environment: the spaces, which the model file keeps as JSON."""
 
+import warnings
 from typing import Any
 
 import gymnasium
@@ -81,11 +82,20 @@ class Problem:
     def observe(
         self, observation: Any, *, action_masks: Any = None, observed: Any = None
     ) -> tuple[Arrays, bool]:
-        """The observation of a batch (n, …), and whether a single one was given instead."""
+        """The observation of a batch (n, …), and whether a single one was given instead.
+
+        Warns where a mask is missing that the environment of the training gave.
+        """
         batch, single = self.observations.as_batch(observation)
         if single and action_masks is not None:
             action_masks = np.asarray(action_masks).reshape(1, -1)
         read = self.reader.read_arguments(batch, observed=observed, action_mask=action_masks)
+        if action_masks is None and self.info_keys.action_mask:
+            warnings.warn(
+                "action_masks: got None, expected the mask of this step: actions were forbidden in "
+                "the agent's training, and it may choose one that is",
+                stacklevel=3,
+            )
         return read, single
 
     def to_json(self) -> dict[str, Any]:

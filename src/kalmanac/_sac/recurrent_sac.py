@@ -2,7 +2,6 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -229,12 +228,6 @@ class RecurrentSAC:
         """
         problem, policy = self._known()
         encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
-        if action_masks is None and problem.info_keys.action_mask:
-            warnings.warn(
-                "action_masks: got None, expected the mask of this step: actions were forbidden in "
-                "the agent's training, and it may choose one that is",
-                stacklevel=2,
-            )
         n = len(encoded.vector)
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):

@@ -32,7 +32,7 @@ MODEL: Mapping[str, str] = {
     "_init_setup_model": "env=None: the networks come to be with set_env",
     **dict.fromkeys(
         ("n_epochs", "gae_lambda", "clip_range", "clip_range_vf", "normalize_advantage",
-         "vf_coef", "target_kl"), _PPO,
+         "vf_coef", "target_kl", "rollout_buffer_class", "rollout_buffer_kwargs"), _PPO,
     ),
 }  # fmt: skip
 LEARN: Mapping[str, str] = {
