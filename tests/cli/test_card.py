@@ -33,7 +33,7 @@ def run(tmp_path):
 def test_a_run_is_shared_and_played_by_the_rules_of_trust(run, tmp_path, capsys):
     out = tmp_path / "shared"
     assert main(["card", str(run), "--episodes", "2", "--out", str(out)]) == 0
-    assert f"huggingface-cli upload USER/NAME '{out}'" in capsys.readouterr().out
+    assert f'hf upload USER/NAME "{out}"' in capsys.readouterr().out
     assert sorted(file.name for file in out.iterdir()) == [
         "README.md", "config.json", "curve.png", "experiment.json", "model.safetensors",
         "replay.gif",

@@ -60,7 +60,7 @@ def card(call: Call) -> int:
         policy_alone=options.policy_alone,
     )  # fmt: skip
     print(f"return {evaluation.mean_reward:.2f} ± {evaluation.std_reward:.2f}")
-    print(f"ready: huggingface-cli upload USER/NAME '{out}'")
+    print(f'ready: hf upload USER/NAME "{out}"')
     return 0
 
 
@@ -133,7 +133,7 @@ VERB = Verb(
     Options,
     "Write a folder that can be shared as it is: the model (safetensors), its configuration, and a "
     "card with the return over new episodes, seeds, the curve, an animated episode and how to load "
-    "it. `huggingface-cli upload USER/NAME FOLDER` publishes it.",
+    "it. `hf upload USER/NAME FOLDER` (before: huggingface-cli upload) publishes it.",
     words="RUN",
     least=1,
     most=1,

@@ -64,8 +64,8 @@ def curve(group: Group, key: str = f"in/{RETURN}", *, best_so_far: bool = False)
 
 
 def training_curve(group: Group, key: str) -> Curve:
-    """Means over a hundredth of the training each; a point stands at the last step in its part."""
-    width = max(group.runs[0].experiment["total_steps"] / POINTS, 1.0)
+    """Means over a hundredth of the way so far; a point stands at the last step in its part."""
+    width = max(*(int(run.training_steps[-1]) for run in group.runs), POINTS) / POINTS
     parts = [np.rint(run.training_steps / width).astype(np.int64) for run in group.runs]
     there = np.unique(np.concatenate(parts))
     steps = np.zeros(len(there), np.int64)

@@ -45,7 +45,7 @@ def mean_interval(values: ArrayLike) -> Interval:
 
     mean, error = mean_and_error(values)
     tail = stdtrit(max(np.size(values) - 1, 1), (1 + CONFIDENCE) / 2)
-    return Interval(*map(np.float64, (mean, mean - tail * error, mean + tail * error)))
+    return Interval(*map(np.asarray, (mean, mean - tail * error, mean + tail * error)))
 
 
 def interquartile_mean(scores: Scores) -> Floats:

@@ -300,7 +300,7 @@ class RecurrentSAC:
     ) -> Path:  # fmt: skip
         """Write a folder as the Hugging Face Hub wants it: model, configuration and a card.
 
-        `load` takes the folder, and `huggingface-cli upload USER/NAME FOLDER` publishes it.
+        `load` takes the folder; `hf upload USER/NAME FOLDER` (huggingface-cli before) publishes it.
 
         Args:
             task: the environment's name.
