@@ -18,6 +18,10 @@ EXTRAS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "popgym": {
         "popgym": ("1.0.6", "1.0.7", "later ones changed CountRecall and MineSweeper"),
     },
+    "labyrinth": {
+        "popgym": ("1.0.6", "1.0.7", "later ones changed CountRecall and MineSweeper"),
+        "mazelib": ("0.9.16", "0.10", "others are untested"),
+    },
 }
 
 

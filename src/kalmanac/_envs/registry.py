@@ -104,12 +104,12 @@ ENVS: dict[str, EnvironmentSpec] = {
     **{
         f"popgym/{task}": EnvironmentSpec(
             name=f"popgym/{task}",
-            summary=f"POPGym's {task} (paper, section 5.4)",
+            summary=f"POPGym's {task}" + " (paper, section 5.4)" * (task in popgym.PAPER),
             single=partial(POPGym, task),
             settings={"truth": True},
             horizon=steps,
             noise=f"own: {popgym.NOISE[task]}" if task in popgym.NOISE else "",
-            extra="popgym",
+            extra=popgym.extra(task),
         )
         for task, steps in popgym.HORIZONS.items()
     },

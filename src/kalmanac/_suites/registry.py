@@ -22,6 +22,7 @@ SUITES: dict[str, Suite] = {
     "dmc-actions": dmc.ACTION_NOISE,
     "popgym": popgym.POPGYM,
     "popgym-ablation": popgym.SIZE_ABLATION,
+    "popgym-all": popgym.POPGYM_ALL,
     "novel": novel.NOVEL,
 }
 """The paper's experiments, and some more, by name. A suite of your own may be added.
