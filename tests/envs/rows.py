@@ -7,7 +7,9 @@ from kalmanac._envs.registry import ENVS
 
 QUICK = (
     "best-arm",
+    "bullet/Hopper-P",
     "dmc/pendulum-swingup",
+    "mujoco/Hopper-P",
     "popgym/AutoencodeEasy",
     "popgym/ConcentrationEasy",
     "popgym/MineSweeperEasy",

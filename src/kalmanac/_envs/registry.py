@@ -19,7 +19,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kalmanac._envs import dmc, novel, popgym
+from kalmanac._envs import dmc, novel, popgym, walkers
 from kalmanac._envs.best_arm import BestArm, BestArmVector
 from kalmanac._envs.dmc import DMC
 from kalmanac._envs.popgym import POPGym
@@ -122,6 +122,19 @@ ENVS: dict[str, EnvironmentSpec] = {
             horizon=task.horizon,
         )
         for name, task in novel.TASKS.items()
+    },
+    **{
+        task: EnvironmentSpec(
+            name=task,
+            summary=f"{task.split('/')[1]}: a walker, its "
+            + ("positions alone" if task.endswith("P") else "velocities alone"),
+            single=partial(walkers.walker, task),
+            settings={},
+            horizon=walkers.HORIZON,
+            extra=task.split("/")[0],
+            heavy=True,
+        )
+        for task in walkers.TASKS
     },
 }
 """The package's environments by name. A row of your own may be added.

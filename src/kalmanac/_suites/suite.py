@@ -41,6 +41,9 @@ QUICK_CONTROL: dict[str, Any] = {  # evaluations take 1000 steps of physics
     "eval_episodes": 2,
     "log_every": 400,
 }
+QUICK_CHANGES = {
+    "best-arm": QUICK_BANDITS, "dmc": QUICK_CONTROL, "mujoco": QUICK_CONTROL
+}  # fmt: skip
 
 
 class Preset(NamedTuple):
@@ -87,7 +90,7 @@ class Suite(NamedTuple):
 def quick(experiment: Experiment) -> Experiment:
     """The same agent in the same task, for a few updates."""
     family = experiment.env.partition("/")[0]
-    changes = {"best-arm": QUICK_BANDITS, "dmc": QUICK_CONTROL}.get(family, {})
+    changes = QUICK_CHANGES.get(family, {})
     return experiment.changed(QUICK_SETTINGS | changes)
 
 
