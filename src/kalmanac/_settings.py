@@ -64,6 +64,8 @@ class CorruptionSettings(CheckedFields):
     """Steps for which readings are missing, on average; None is independently of each other."""
     dropout_told: Annotated[bool, Later()] = True
     """The agent is told which readings are missing."""
+    dropout_flag: Annotated[bool, Later()] = False
+    """And the observation ends in a number that says so: 1 where it is there, 0 where missing."""
     delay: Annotated[int, AtLeast(0), Later()] = 0
     """Steps by which readings are late."""
     frame_repeat: Annotated[int, AtLeast(1), Later()] = 1

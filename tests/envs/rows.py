@@ -9,6 +9,7 @@ QUICK = (
     "best-arm",
     "bullet/Hopper-P",
     "dmc/pendulum-swingup",
+    "motor",
     "mujoco/Hopper-P",
     "popgym/AutoencodeEasy",
     "popgym/ConcentrationEasy",

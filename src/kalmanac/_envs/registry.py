@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from kalmanac._envs import dmc, novel, popgym, walkers
 from kalmanac._envs.best_arm import BestArm, BestArmVector
 from kalmanac._envs.dmc import DMC
+from kalmanac._envs.motor import Motor
 from kalmanac._envs.popgym import POPGym
 from kalmanac._envs.sensors import Corruption, corrupted
 from kalmanac._envs.track import Track
@@ -87,6 +88,14 @@ ENVS: dict[str, EnvironmentSpec] = {
         settings={"decay": 0.95, "noise": 0.3, "horizon": 64},
         horizon=64,
         noise="σ = 0.3",
+    ),
+    "motor": EnvironmentSpec(
+        name="motor",
+        summary="Keep an electric motor at its reference speed, whatever its load",
+        single=Motor,
+        settings={"load": 0.5, "horizon": 200},
+        horizon=200,
+        noise="preset: 0.05",
     ),
     **{
         f"dmc/{task}": EnvironmentSpec(
