@@ -8,7 +8,6 @@ shares its runs, and adds agents that see everything or remember nothing.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from kalmanac._lab.experiment import Experiment
@@ -87,10 +86,12 @@ DROPOUT = Suite(
     "three tasks whose sensors fail, agents told of it and not (not of the paper)",
     runs,
     {"dropout": Preset("half of the readings missing, in bursts: 100,000 steps", settings)},
+    in_all=False,
 )
 MOTOR = Suite(
     "speed control of a motor whose sensors fail (not of the paper)",
     motor_runs,
     {},
-    {"motor": Preset("noisy, late and missing readings: 100,000 steps", partial(settings))},
+    {"motor": Preset("noisy, late and missing readings: 100,000 steps", settings)},
+    in_all=False,
 )

@@ -89,7 +89,9 @@ POPGYM = Suite(
     {"popgym": Preset("POPGym, the paper's settings: 1,000,000 steps", paper)},
     {f"popgym/{task}": Preset(f"{task}", partial(paper, task=task)) for task in HORIZONS},
 )
-POPGYM_ALL = Suite("all 42 tasks of POPGym (thirty of them not of the paper)", all_runs)
+POPGYM_ALL = Suite(
+    "all 42 tasks of POPGym (thirty of them not of the paper)", all_runs, in_all=False
+)
 SIZE_ABLATION = Suite(
     "four tasks that need memory, with memories of other sizes", size_ablation_runs
 )

@@ -85,6 +85,7 @@ class Suite(NamedTuple):
     tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family
     afterwards: Callable[[Experiment], tuple[PostTraining, ...]] = nothing
     # evaluations of a finished run that leave files in its folder
+    in_all: bool = True  # "all" stands for it, too
 
 
 def quick(experiment: Experiment) -> Experiment:

@@ -52,6 +52,9 @@ WALKERS = Suite(
     "MuJoCo's walkers with positions or velocities alone (not of the paper)",
     runs,
     {"walkers": Preset("walkers with positions or velocities alone: 300,000 steps", settings)},
-    {task: Preset(f"{STEPS[task.partition('/')[0]]:,} steps", partial(settings, task=task))
-     for task in TASKS},
-)  # fmt: skip
+    {
+        task: Preset(f"{STEPS[task.partition('/')[0]]:,} steps", partial(settings, task=task))
+        for task in TASKS
+    },
+    in_all=False,
+)
