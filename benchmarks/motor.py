@@ -77,17 +77,14 @@ def play_engineer(name: str, a: float, rate: float, episodes: int, seed: int) ->
         while not over:
             there = bool(info.get("observed", True))
             action = engineer.act(observation, there)
-            belief = np.zeros((2, 0))
-            if isinstance(engineer.estimate, KalmanFilter):
-                spread = np.diag(engineer.estimate.covariance)
-                belief = np.stack([engineer.estimate.mean, spread])
             before, truth = observation, info["privileged"]
             observation, reward, _, over, info = env.step(action)
             reached = abs(info["privileged"][1] - truth[3])
-            steps.append((before, there, truth, belief, reached))
+            steps.append((before, there, truth, reached))
             total += float(reward)
-        reading, observed, truths, beliefs, errors = map(np.array, zip(*steps, strict=True))
-        rows.append((total, SERVO.speed * errors.mean(), truths, reading, observed, beliefs))
+        reading, observed, truths, errors = map(np.array, zip(*steps, strict=True))
+        nobody = np.zeros((len(steps), 2, 0))
+        rows.append((total, SERVO.speed * errors.mean(), truths, reading, observed, nobody))
     return Played(*(np.array(x) for x in zip(*rows, strict=True)))
 
 
@@ -202,7 +199,7 @@ def drawn(folder: Path) -> Drawn:
     return Drawn(
         f"{experiment.agent}{', told of gaps' if experiment.dropout_told else ''}",
         test.truth[0], test.reading[0], test.observed[0], mean, band,
-        SERVO.speed * engineer.truth[0, :, 1], np.sqrt(engineer.belief[0, :, 1, 1]),
+        SERVO.speed * engineer.truth[0, :, 1],
     )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ class Drawn(NamedTuple):
     belief: Floats  # rad/s
     band: Floats
     engineer: Floats  # the speed that PI behind the exact filter reaches, rad/s
-    exact_band: Floats  # that filter's standard deviation
 
 
 def draw(episode: Drawn, path: Path) -> None:

@@ -8,6 +8,7 @@ shares its runs, and adds agents that see everything or remember nothing.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from kalmanac._lab.experiment import Experiment
@@ -27,6 +28,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "motor": {"gamma": 0.97, "noise": NOISE, "delay": DELAY, "eval_episodes": 32},
     CONTROL: {"eval_episodes": 10},
 }
+PRESETS = {f"dropout-{task.split('/')[-1]}": task for task in TASKS}
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"dropout": TRANSFORMER_DROPOUT}}
 
 
@@ -85,7 +87,12 @@ def motor_runs() -> Iterator[Experiment]:
 DROPOUT = Suite(
     "three tasks whose sensors fail, agents told of it and not (not of the paper)",
     runs,
-    {"dropout": Preset("half of the readings missing, in bursts: 100,000 steps", settings)},
+    {
+        name: Preset(
+            f"{task}, half of the readings missing: 100,000 steps", partial(settings, task=task)
+        )
+        for name, task in PRESETS.items()
+    },
     in_all=False,
 )
 MOTOR = Suite(
