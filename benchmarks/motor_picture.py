@@ -75,7 +75,7 @@ def draw(episode: Drawn, path: Path) -> None:
         plt.close(figure)
 
 
-def _gaps(axes: Any, time: Floats, observed: NDArray[np.bool_]) -> None:
+def _gaps(axes: Any, time: NDArray[Any], observed: NDArray[np.bool_]) -> None:
     edges = np.flatnonzero(np.diff(np.concatenate([[True], observed, [True]])))
     step = time[1] - time[0]
     for i, (start, end) in enumerate(edges.reshape(-1, 2)):

@@ -216,6 +216,7 @@ def test_misuse_is_refused():
         spaces.MultiDiscrete([[2, 3], [4, 5]]),
         spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
         spaces.Tuple((spaces.Box(-1, 2, (3,)), spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
+        spaces.Tuple((spaces.MultiBinary(3), spaces.Discrete(2))),
         spaces.Box(-2, 2, (2, 2)),
     ],
 )

@@ -90,7 +90,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
             )
         with warnings.catch_warnings():  # popgym calls its labyrinths a poor test of memory
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._task: Any = kind()
+            self._task: Any = getattr(tasks, task)()
         self.observation_space, self._row = one_hot(self._task.observation_space)
         self.privileged_space: spaces.Box | None = None
         if truth:
@@ -171,10 +171,11 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
     low, high, end = [], [], 0
     places: list[slice | NDArray[np.int64]] = []  # of a Box its slice, else the groups' beginnings
     for leaf in leaves:
-        if isinstance(leaf, spaces.Box | spaces.MultiBinary):
-            bits = isinstance(leaf, spaces.MultiBinary)
-            low.append(np.zeros(leaf.n) if bits else leaf.low.ravel())
-            high.append(np.ones(leaf.n) if bits else leaf.high.ravel())
+        if isinstance(leaf, spaces.MultiBinary):
+            leaf = spaces.Box(0, 1, leaf.shape)
+        if isinstance(leaf, spaces.Box):
+            low.append(leaf.low.ravel())
+            high.append(leaf.high.ravel())
             places.append(slice(end, end + low[-1].size))
         else:
             counts = _counts(leaf)
