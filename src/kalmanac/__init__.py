@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kalmanac._envs.checkpointable import environment_state as environment_state
     from kalmanac._envs.checkpointable import restore_environment as restore_environment
     from kalmanac._envs.extras import MissingExtraError as MissingExtraError
+    from kalmanac._envs.motor import Motor as Motor
     from kalmanac._envs.novel import HiddenNumbers as HiddenNumbers
     from kalmanac._envs.registry import ENVS as ENVS
     from kalmanac._envs.registry import EnvironmentSpec as EnvironmentSpec
@@ -117,6 +118,7 @@ _HOMES = {
     "EnvironmentSpec": "kalmanac._envs.registry",
     "BestArm": "kalmanac._envs.best_arm",
     "Track": "kalmanac._envs.track",
+    "Motor": "kalmanac._envs.motor",
     "bayes_threshold": "kalmanac._envs.bayes",
     "Corruption": "kalmanac._envs.sensors",
     "corrupted": "kalmanac._envs.sensors",

@@ -26,10 +26,12 @@ Pair = tuple[float, float]
 class Later:
     """Marks a setting that came after the first version.
 
-    `before` is what runs did until then; "..." is today's default.
+    `before` is what runs did until then; "..." is today's default. An `unsaid` one is left out of
+    descriptions while it has that value: those of before keep their bytes and their hash.
     """
 
     before: Any = ...
+    unsaid: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class CorruptionSettings(CheckedFields):
     """Steps for which readings are missing, on average; None is independently of each other."""
     dropout_told: Annotated[bool, Later()] = True
     """The agent is told which readings are missing."""
+    dropout_flag: Annotated[bool, Later(unsaid=True)] = False
+    """And the observation ends in a number that says so: 1 where it is there, 0 where missing."""
     delay: Annotated[int, AtLeast(0), Later()] = 0
     """Steps by which readings are late."""
     frame_repeat: Annotated[int, AtLeast(1), Later()] = 1
@@ -261,6 +265,10 @@ def _earlier() -> dict[str, Any]:
 
 # What runs did before a setting had its name, as JSON has it: older ones go on, and are shown, so.
 EARLIER: Mapping[str, Any] = _earlier()
+# Of those, the ones that a description names only where they are others.
+UNSAID = frozenset(
+    name for name, notes in field_notes(AllSettings).items() if Later(unsaid=True) in notes
+)
 EARLIER_ENCODERS: Mapping[str, Mapping[str, Any]] = {  # the same within encoder_settings
     "transformer": {"dropout": 0.0},  # until the paper's presets said 0.1
 }

@@ -44,6 +44,8 @@ def test_the_seed_decides_all(name):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_left_in_mid_episode_and_entered_again_it_goes_on_bit_by_bit(name):
+    if name.startswith("bullet/"):
+        pytest.skip("PyBullet has no state that can be left and entered again")
     env = make_vector(name, 2)
     env.reset(seed=1)
     play(env, 7)

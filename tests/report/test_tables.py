@@ -36,7 +36,7 @@ def rows_of(table):
 def test_all_tables_are_there(tables):
     assert list(tables) == [
         "scores", "popgym-sums", "popgym-sums-improvement", "popgym-sums-plain",
-        "popgym-sums-plain-improvement", "popgym-table", "popgym-scores",
+        "popgym-sums-plain-improvement", "popgym-table", "popgym-scores", "popgym-own-scores",
     ]  # fmt: skip
 
 

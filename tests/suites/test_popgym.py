@@ -2,7 +2,7 @@ import math
 
 from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._sac.config import AgentSettings
-from kalmanac._suites.popgym import AGENTS, TASKS, paper, size_ablation_runs
+from kalmanac._suites.popgym import AGENTS, ALL_TASKS, EVERYWHERE, TASKS, paper, size_ablation_runs
 from kalmanac._suites.registry import SUITES
 
 
@@ -41,6 +41,13 @@ def test_runs_cover_tasks_agents_and_five_seeds():
     cells = {(run.env, run.agent, run.seed) for run in SUITES["popgym"].runs()}
     assert cells == {(f"popgym/{t}", a, s) for t in TASKS for a in AGENTS for s in range(5)}
     assert len(TASKS) == 12
+
+
+def test_all_of_popgym_has_every_task_of_a_plain_install():
+    cells = {(run.env, run.agent, run.seed) for run in SUITES["popgym-all"].runs()}
+    expected = {(f"popgym/{t}", a, s) for t in ALL_TASKS for a in EVERYWHERE for s in range(3)}
+    assert cells == expected
+    assert len(ALL_TASKS) == 42
 
 
 def test_the_ablation_covers_sizes_and_layers_with_a_norm():

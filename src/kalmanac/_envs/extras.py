@@ -18,6 +18,18 @@ EXTRAS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "popgym": {
         "popgym": ("1.0.6", "1.0.7", "later ones changed CountRecall and MineSweeper"),
     },
+    "labyrinth": {
+        "popgym": ("1.0.6", "1.0.7", "later ones changed CountRecall and MineSweeper"),
+        "mazelib": ("0.9.16", "0.10", "others are untested"),
+    },
+    "mujoco": {
+        "mujoco": ("3.17", "4", "others are untested"),
+        "imageio": ("2.37", "3", "others are untested"),
+    },
+    "bullet": {
+        "pybullet": ("3.2.7", "4", "others are untested"),
+        "pybullet_envs_gymnasium": ("0.6.0", "0.7", "others are untested"),
+    },
 }
 
 

@@ -1,11 +1,14 @@
-"""Twelve tasks of POPGym (paper, section 5.4) through a thin adapter.
+"""The tasks of POPGym through a thin adapter: all that it registers, twelve of them in the paper.
 
-Tasks and rewards are those of popgym 1.0.6, whose numbers the paper reports. The adapter one-hot
-encodes what is discrete, counts the actions of a grid through, brings continuous ones to [−1, 1]
-and reports the hidden state.
+Tasks and rewards are those of popgym 1.0.6, whose numbers the paper reports (section 5.4). The
+adapter one-hot encodes what is discrete, counts the actions of a grid through, brings continuous
+ones to [−1, 1] and reports the hidden state. Labyrinths need mazelib, an extra of their own.
 """
 
-from collections.abc import Callable, Mapping
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -19,22 +22,49 @@ from kalmanac._envs.extras import load
 
 Floats = NDArray[np.float32]
 
+LEVELS = ("Easy", "Medium", "Hard")
+STEPS = {  # of the longest episode at each level
+    "Autoencode": (103, 207, 311),
+    "Battleship": (64, 100, 144),
+    "Concentration": (104, 208, 104),
+    "CountRecall": (51, 103, 207),
+    "HigherLower": (51, 103, 155),
+    "MineSweeper": (15, 31, 55),
+    "MultiarmedBandit": (200, 400, 600),
+    "NoisyPositionOnlyCartPole": (200, 200, 200),
+    "NoisyPositionOnlyPendulum": (200, 200, 200),
+    "PositionOnlyCartPole": (200, 400, 600),
+    "PositionOnlyPendulum": (200, 150, 100),
+    "RepeatFirst": (51, 415, 831),
+    "RepeatPrevious": (51, 103, 155),
+    "VelocityOnlyCartPole": (200, 400, 600),
+    "LabyrinthEscape": (1023, 1023, 1023),
+    "LabyrinthExplore": (1023, 1023, 1023),
+}
 # task → steps of its longest episode
 HORIZONS = {
-    "AutoencodeEasy": 103,
-    "CountRecallEasy": 51,
-    "HigherLowerEasy": 51,
-    "MineSweeperEasy": 15,
-    "MultiarmedBanditEasy": 200,
-    "MultiarmedBanditHard": 600,
-    "NoisyPositionOnlyCartPoleHard": 200,
-    "NoisyPositionOnlyPendulumHard": 200,
-    "RepeatFirstEasy": 51,
-    "RepeatFirstMedium": 415,
-    "RepeatPreviousEasy": 51,
-    "RepeatPreviousMedium": 103,
+    f"{name}{level}": steps
+    for name, longest in STEPS.items()
+    for level, steps in zip(LEVELS, longest, strict=True)
 }
-NOISE = {"NoisyPositionOnlyCartPoleHard": 0.3, "NoisyPositionOnlyPendulumHard": 0.3}
+PAPER = (  # the twelve of its benchmark
+    "AutoencodeEasy", "CountRecallEasy", "HigherLowerEasy", "MineSweeperEasy",
+    "MultiarmedBanditEasy", "MultiarmedBanditHard", "NoisyPositionOnlyCartPoleHard",
+    "NoisyPositionOnlyPendulumHard", "RepeatFirstEasy", "RepeatFirstMedium",
+    "RepeatPreviousEasy", "RepeatPreviousMedium",
+)  # fmt: skip
+NOISE = {
+    f"NoisyPositionOnly{name}{level}": noise
+    for name in ("CartPole", "Pendulum")
+    for level, noise in zip(LEVELS, (0.1, 0.2, 0.3), strict=True)
+}
+MAZE = ("grid", "start", "end")  # what changes in a labyrinth
+NUMBERS = ("last_in_play_idx", "position")  # lists and tuples of numbers that change
+
+
+def extra(task: str) -> str:
+    """Name the extra that a task needs."""
+    return "labyrinth" if task.startswith("Labyrinth") else "popgym"
 
 
 class POPGym(gymnasium.Env[Floats, Any]):
@@ -52,18 +82,21 @@ class POPGym(gymnasium.Env[Floats, Any]):
     }  # fmt: skip
 
     def __init__(self, task: str = "RepeatPreviousEasy", truth: bool = True) -> None:
-        tasks = load("popgym", "popgym.envs")
+        tasks = load(extra(task), "popgym.envs")
         kind = getattr(tasks, task, None)
         if not isinstance(kind, type) or not issubclass(kind, gymnasium.Env):
             raise ValueError(
                 f"task: got {task!r}, expected a task of popgym such as 'RepeatPreviousEasy'"
             )
-        self._task: Any = getattr(tasks, task)()
+        with warnings.catch_warnings():  # popgym calls its labyrinths a poor test of memory
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._task: Any = getattr(tasks, task)()
         self.observation_space, self._row = one_hot(self._task.observation_space)
         self.privileged_space: spaces.Box | None = None
         if truth:
             self.privileged_space, self._state_row = one_hot(self._task.state_space)
         self.action_space, self.own_action = _actions(self._task.action_space)
+        self._labyrinth = extra(task) == "labyrinth"
         self._running = False
 
     def reset(
@@ -71,7 +104,11 @@ class POPGym(gymnasium.Env[Floats, Any]):
     ) -> tuple[Floats, dict[str, Any]]:
         """Begin a new episode."""
         super().reset(seed=seed)
-        observation, _ = self._task.reset(seed=seed)
+        if self._labyrinth:
+            with global_generators(self.np_random):
+                observation, _ = self._task.reset(seed=seed)
+        else:
+            observation, _ = self._task.reset(seed=seed)
         self._running = True
         return self._row(observation), self._info()
 
@@ -89,8 +126,10 @@ class POPGym(gymnasium.Env[Floats, Any]):
 
     def get_checkpoint_state(self) -> dict[str, Any]:
         """Return all that the future depends on, as plain data and arrays."""
-        random = self._task.np_random.bit_generator.state  # first: reading it may create it
-        return {"task": _changing(self._task), "running": self._running, "generator": random}
+        drawing = self._task.np_random.bit_generator.state  # first: reading it may create it
+        if self._labyrinth:
+            drawing = self.np_random.bit_generator.state
+        return {"task": _changing(self._task), "running": self._running, "generator": drawing}
 
     def set_checkpoint_state(self, state: Mapping[str, Any]) -> None:
         """Go on exactly where `get_checkpoint_state` was called."""
@@ -101,12 +140,25 @@ class POPGym(gymnasium.Env[Floats, Any]):
         for name, value in state["task"].items():
             _restore(self._task, name, value)
         self._running = bool(state["running"])
-        self._task.np_random = generator(state["generator"])
+        (self if self._labyrinth else self._task).np_random = generator(state["generator"])
 
     def _info(self) -> dict[str, Any]:
         if self.privileged_space is None:
             return {}
         return {"privileged": self._state_row(self._task.get_state())}
+
+
+@contextmanager
+def global_generators(own: np.random.Generator) -> Iterator[None]:
+    """Let the global generators, by which mazelib draws, follow `own` and then be as before."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002, mazelib's own
+    random.seed(int(own.integers(2**32)))
+    np.random.seed(int(own.integers(2**32)))  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
 
 
 def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callable[[Any], Floats]]:
@@ -119,6 +171,8 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
     low, high, end = [], [], 0
     places: list[Any] = []  # of a Box its slice, else where its groups begin: one or an array
     for leaf in leaves:
+        if isinstance(leaf, spaces.MultiBinary):
+            leaf = spaces.Box(0, 1, leaf.shape)
         if isinstance(leaf, spaces.Box):
             low.append(leaf.low.ravel())
             high.append(leaf.high.ravel())
@@ -148,7 +202,7 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
             if isinstance(place, slice):
                 row[place] = value.ravel()
             else:
-                row[place + value] = 1.0
+                row[place + np.asarray(value, np.int64)] = 1.0
         return row
 
     if isinstance(space, spaces.Tuple):
@@ -190,6 +244,10 @@ def _changing(task: Any) -> dict[str, Any]:
             state[name] = value.item()
         elif isinstance(value, bool | int | float) or value is None:
             state[name] = value.value if isinstance(value, Enum) else value
+        elif hasattr(value, "grid"):  # a labyrinth
+            state[name] = {part: np.array(getattr(value, part)) for part in MAZE}
+        elif isinstance(value, list | tuple) and name in NUMBERS:
+            state[name] = [int(number) for number in value]
     return state
 
 
@@ -200,9 +258,12 @@ def _restore(task: Any, name: str, value: Any) -> None:
         now.idx, now.deck_len = np.array(value["cards"], now.idx.dtype), int(value["left"])
         for player, cards in value["hands"].items():
             now.hands[player][:] = map(int, cards)
+    elif hasattr(now, "grid"):
+        now.grid[...] = value["grid"]
+        now.start, now.end = (tuple(map(int, value[part])) for part in MAZE[1:])
     elif isinstance(now, np.ndarray):
         now[...] = value  # in place: others may hold it too
-    elif isinstance(now, np.generic | Enum):
+    elif isinstance(now, list | tuple | np.generic | Enum):
         setattr(task, name, type(now)(value))
     else:
         setattr(task, name, value)

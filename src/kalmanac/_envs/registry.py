@@ -20,9 +20,10 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kalmanac._envs import dmc, novel, popgym
+from kalmanac._envs import dmc, novel, popgym, walkers
 from kalmanac._envs.best_arm import BestArm, BestArmVector
 from kalmanac._envs.dmc import DMC
+from kalmanac._envs.motor import Motor
 from kalmanac._envs.popgym import POPGym
 from kalmanac._envs.sensors import Corruption, corrupted
 from kalmanac._envs.track import Track
@@ -89,6 +90,14 @@ ENVS: dict[str, EnvironmentSpec] = {
         horizon=64,
         noise="σ = 0.3",
     ),
+    "motor": EnvironmentSpec(
+        name="motor",
+        summary="Keep an electric motor at its reference speed, whatever its load",
+        single=Motor,
+        settings={"load": 0.5, "horizon": 200},
+        horizon=200,
+        noise="preset: 0.05",
+    ),
     **{
         f"dmc/{task}": EnvironmentSpec(
             name=f"dmc/{task}",
@@ -105,12 +114,12 @@ ENVS: dict[str, EnvironmentSpec] = {
     **{
         f"popgym/{task}": EnvironmentSpec(
             name=f"popgym/{task}",
-            summary=f"POPGym's {task} (paper, section 5.4)",
+            summary=f"POPGym's {task}" + " (paper, section 5.4)" * (task in popgym.PAPER),
             single=partial(POPGym, task),
             settings={"truth": True},
             horizon=steps,
             noise=f"own: {popgym.NOISE[task]}" if task in popgym.NOISE else "",
-            extra="popgym",
+            extra=popgym.extra(task),
         )
         for task, steps in popgym.HORIZONS.items()
     },
@@ -123,6 +132,19 @@ ENVS: dict[str, EnvironmentSpec] = {
             horizon=task.horizon,
         )
         for name, task in novel.TASKS.items()
+    },
+    **{
+        task: EnvironmentSpec(
+            name=task,
+            summary=f"{task.split('/')[1]}: a walker, its "
+            + ("positions alone" if task.endswith("P") else "velocities alone"),
+            single=partial(walkers.walker, task),
+            settings={},
+            horizon=walkers.HORIZON,
+            extra=task.split("/")[0],
+            heavy=True,
+        )
+        for task in walkers.TASKS
     },
 }
 """The package's environments by name. A row of your own may be added.

@@ -3,7 +3,8 @@
 `Corruption` says as plain data what is corrupted, and `corrupted` puts the wrappers around an
 environment. From the environment outwards, an action is repeated (`frame_repeat`) after noise has
 been added to it once (`action_noise`); a reading takes up noise in the sensor (`noise`), is late
-(`delay`), and then may fail to arrive at all (`dropout`).
+(`delay`), and then may fail to arrive at all (`dropout`). Numbers at the places `unmeasured` of an
+environment that has this attribute come from no sensor, such as a reference: they stay as they are.
 """
 
 import copy
@@ -43,6 +44,8 @@ class Corruption(CorruptionSettings):
         """Raise ValueError where bursts are too short for a share of readings that is missing."""
         super().check()
         burst_length("dropout_burst", self.dropout_burst, self.dropout)
+        if self.dropout_flag and not self.dropout_told:
+            raise ValueError("dropout_flag: got True, expected False where dropout_told is False")
 
     def __bool__(self) -> bool:
         """Return whether anything is corrupted."""
@@ -87,7 +90,9 @@ def corrupted(env: gymnasium.Env[Any, Any], how: Corruption) -> gymnasium.Env[An
     if how.delay:
         env = ObservationDelay(env, how.delay)
     if how.dropout:
-        env = ObservationDropout(env, how.dropout, how.dropout_burst, how.dropout_told)
+        env = ObservationDropout(
+            env, how.dropout, how.dropout_burst, how.dropout_told, how.dropout_flag
+        )
     return env
 
 
@@ -114,6 +119,7 @@ class ObservationNoise(CorruptionWrapper):
     def __init__(self, env: Env, std: float) -> None:
         super().__init__(env, std=std)
         self.std = deviation("std", std)
+        self.unmeasured = unmeasured(env)
         space = float_box(env.observation_space, "observation")
         largest = float(np.finfo(np.float32).max)
         self.observation_space = spaces.Box(-largest, largest, space.shape, space.dtype.type)
@@ -121,6 +127,8 @@ class ObservationNoise(CorruptionWrapper):
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return o + σ·ε."""
         noise = self.stream.standard_normal(observation.shape, np.float32)
+        if self.unmeasured:
+            noise[self.unmeasured] = 0
         return (observation + self.std * noise).astype(observation.dtype, copy=False)
 
 
@@ -167,6 +175,9 @@ class ObservationDropout(CorruptionWrapper):
     P(there → missing) = p / (burst · (1 − p)), so that the share of missing readings stays p. The
     first reading of an episode is as likely to be missing as any other.
 
+    With `flag`, one more number ends the observation: 1 where the reading is there, 0 where it is
+    missing. A memory without a Kalman filter has no other way to know.
+
     Examples:
         >>> from kalmanac import ObservationDropout, Track
         >>> env = ObservationDropout(Track(), probability=0.5)
@@ -179,12 +190,13 @@ class ObservationDropout(CorruptionWrapper):
     """
 
     def __init__(
-        self, env: Env, probability: float, burst: float | None = None, told: bool = True
-    ) -> None:
-        super().__init__(env, probability=probability, burst=burst, told=told)
+        self, env: Env, probability: float, burst: float | None = None, told: bool = True,
+        flag: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(env, probability=probability, burst=burst, told=told, flag=flag)
         self.probability = share("probability", probability)
         self.burst = burst_length("burst", burst, self.probability)
-        self.told = told
+        self.told, self.flag, self.unmeasured = told, flag, unmeasured(env)
         self._after_there = self._after_missing = self.probability
         if self.burst is not None:
             self._after_missing = 1 - 1 / self.burst
@@ -194,7 +206,11 @@ class ObservationDropout(CorruptionWrapper):
         if not isinstance(space, spaces.Box):
             raise TypeError(f"observation space: got {space}, expected a Box")
         low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
-        self.observation_space = spaces.Box(low, high, space.shape, space.dtype.type)
+        if flag:
+            if len(space.shape) != 1:
+                raise TypeError(f"observation space: got {space}, expected one axis for a flag")
+            low, high = (np.append(x, space.dtype.type(n)) for x, n in ((low, 0), (high, 1)))
+        self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
         self._missing = False
 
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
@@ -203,7 +219,12 @@ class ObservationDropout(CorruptionWrapper):
         self._missing = bool(self.stream.random() < (self.probability if first else likely))
         there = bool(info.get("observed", True))
         info["observed"] = there and not (self._missing and self.told)
-        return np.zeros_like(observation) if self._missing else observation
+        reading = np.zeros_like(observation) if self._missing else observation
+        if self.unmeasured:
+            reading[self.unmeasured] = observation[self.unmeasured]
+        if self.flag:
+            reading = np.append(reading, reading.dtype.type(info["observed"]))
+        return reading
 
     def memory(self) -> dict[str, Any]:
         """Return whether the last reading was missing."""
@@ -230,6 +251,7 @@ class ObservationDelay(CorruptionWrapper):
     def __init__(self, env: Env, steps: int) -> None:
         super().__init__(env, steps=steps)
         self.steps = count("steps", steps, 0)
+        self.unmeasured = unmeasured(env)
         self._pending: list[tuple[Any, bool]] = []  # the oldest first
 
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
@@ -240,7 +262,10 @@ class ObservationDelay(CorruptionWrapper):
         arrived, there = self._pending[0]
         if "observed" in info:
             info["observed"] = there
-        return with_mask_of(observation, copy.deepcopy(arrived))
+        arrived = with_mask_of(observation, copy.deepcopy(arrived))
+        if self.unmeasured:
+            arrived[self.unmeasured] = observation[self.unmeasured]
+        return arrived
 
     def memory(self) -> dict[str, Any]:
         """Return the readings that have not arrived yet."""
@@ -303,6 +328,11 @@ class FrameRepeat(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def set_checkpoint_state(self, state: Any) -> None:
         """Go on exactly where `get_checkpoint_state` was called."""
         restore_environment(self.env, state)
+
+
+def unmeasured(env: gymnasium.Env[Any, Any]) -> list[int]:
+    """Return the places of an observation, a vector, that come from no sensor."""
+    return list(env.get_wrapper_attr("unmeasured")) if env.has_wrapper_attr("unmeasured") else []
 
 
 def deviation(name: str, value: Any) -> float:

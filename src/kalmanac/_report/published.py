@@ -1,4 +1,8 @@
-"""Printed numbers as data with their source: the paper's POPGym table, and RL Zoo's of NoVel."""
+"""Printed numbers of others as data, with their source.
+
+The paper's POPGym table, that of POPGym's own authors, RL Zoo's of NoVel, and six agents in
+PyBullet's walkers with positions or velocities alone.
+"""
 
 import json
 from functools import cache
@@ -47,6 +51,30 @@ class NoVelScores(NamedTuple):
     scores: dict[str, NoVelScore]
 
 
+class OwnScore(NamedTuple):
+    """What POPGym's authors report of a task."""
+
+    gru: Published  # mean and standard deviation over three seeds
+    best: float  # of all their models
+    model: str  # which one
+
+
+class OwnScores(NamedTuple):
+    """Task → score, and where it is printed."""
+
+    source: str
+    what: str
+    scores: dict[str, OwnScore]
+
+
+class BulletScores(NamedTuple):
+    """Task, such as "Hopper-P" → agent → mean and, where it is printed, what stands behind ±."""
+
+    source: str
+    what: str
+    scores: dict[str, dict[str, tuple[float, ...]]]
+
+
 @cache
 def popgym_table() -> Table:
     """12 tasks × 9 rows: MMER after 1M environment steps."""
@@ -64,6 +92,28 @@ def novel_scores() -> NoVelScores:
     data = _read("published_novel.json")
     scores = {env: NoVelScore(**row) for env, row in data["scores"].items()}
     return NoVelScores(data["source"], data["what"], scores)
+
+
+@cache
+def popgym_own_scores() -> OwnScores:
+    """24 tasks: MMER after 15M environment steps; the other 24 could not be had."""
+    data = _read("published_popgym_own.json")
+    scores = {
+        task: OwnScore(Published(*row["gru"]), row["best"], row["model"])
+        for task, row in data["scores"].items()
+    }
+    return OwnScores(data["source"], data["what"], scores)
+
+
+@cache
+def bullet_scores() -> BulletScores:
+    """8 tasks × 6 agents: return after 1.5M environment steps."""
+    data = _read("published_bullet.json")
+    scores = {
+        task: {agent: tuple(numbers) for agent, numbers in row.items()}
+        for task, row in data["scores"].items()
+    }
+    return BulletScores(data["source"], data["what"], scores)
 
 
 def _read(name: str) -> Any:

@@ -14,6 +14,7 @@ from kalmanac._settings import ORACLE
 Floats = NDArray[np.float64]
 POINTS = 100  # of a training's curve
 LEAST = 1.0  # of a return that others are divided by; control tasks pay up to 1000
+LATE = 5  # evaluations at the end of a run
 RETURN, NORMALIZED, LENGTH, WINS = "mean_reward", "normalized", "length", "win_rate"
 
 
@@ -37,6 +38,12 @@ class Curve(NamedTuple):
 def last(group: Group, key: str = f"in/{RETURN}") -> Floats:
     """The last evaluation of every run."""
     return np.asarray([_known(run, key)[-1] for run in group.runs if _known(run, key).size])
+
+
+def late(group: Group, key: str = f"in/{RETURN}") -> Floats:
+    """The mean of every run's last five evaluations."""
+    known = (_known(run, key) for run in group.runs)
+    return np.asarray([values[-LATE:].mean() for values in known if values.size])
 
 
 def best(group: Group, key: str = f"in/{RETURN}") -> Floats:

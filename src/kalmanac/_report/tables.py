@@ -11,6 +11,7 @@ from kalmanac._messages import one_line
 from kalmanac._report.dmc import LEVELS, noise_level
 from kalmanac._report.figure_parts import SEED, settings_of
 from kalmanac._report.groups import DMC, HARMLESS, POPGYM, WORDS, Group, agent_name, agent_order
+from kalmanac._report.peer_tables import masked_table, popgym_own_table
 from kalmanac._report.popgym import popgym_comparison, popgym_matrix
 from kalmanac._report.published import novel_scores
 from kalmanac._report.scores import (
@@ -86,8 +87,8 @@ def make_tables(groups: Sequence[Group]) -> list[Table]:
     popgym = [group for group in groups if group.family == POPGYM and group.main]
     for setting in settings_of(popgym):
         tables += [popgym_matrix(setting), popgym_comparison(setting)]
-    novel = novel_table(groups)
-    return tables if novel is None else [*tables, novel]
+    beside = (novel_table(groups), masked_table(groups), popgym_own_table(groups))
+    return [*tables, *(table for table in beside if table is not None)]
 
 
 def score_table(groups: Sequence[Group]) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kalmanac._lab.experiment import AGENTS, Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._messages import expect_known
-from kalmanac._suites import best_arm, dmc, novel, popgym
+from kalmanac._suites import best_arm, dmc, dropout, novel, popgym, walkers
 from kalmanac._suites.suite import Preset, Suite
 
 SUITES: dict[str, Suite] = {
@@ -22,7 +22,11 @@ SUITES: dict[str, Suite] = {
     "dmc-actions": dmc.ACTION_NOISE,
     "popgym": popgym.POPGYM,
     "popgym-ablation": popgym.SIZE_ABLATION,
+    "popgym-all": popgym.POPGYM_ALL,
     "novel": novel.NOVEL,
+    "walkers": walkers.WALKERS,
+    "motor": dropout.MOTOR,
+    "dropout": dropout.DROPOUT,
 }
 """The paper's experiments, and some more, by name. A suite of your own may be added.
 

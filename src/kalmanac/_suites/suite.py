@@ -41,6 +41,9 @@ QUICK_CONTROL: dict[str, Any] = {  # evaluations take 1000 steps of physics
     "eval_episodes": 2,
     "log_every": 400,
 }
+QUICK_CHANGES = {
+    "best-arm": QUICK_BANDITS, "dmc": QUICK_CONTROL, "mujoco": QUICK_CONTROL
+}  # fmt: skip
 
 
 class Preset(NamedTuple):
@@ -82,12 +85,13 @@ class Suite(NamedTuple):
     tasks: Mapping[str, Preset] = MappingProxyType({})  # environment → its preset in this family
     post_training: Callable[[Experiment], tuple[PostTraining, ...]] = nothing
     # evaluations of a finished run that leave files in its folder
+    in_all: bool = True  # "all" stands for it, too
 
 
 def quick(experiment: Experiment) -> Experiment:
     """The same agent in the same task, for a few updates."""
     family = experiment.env.partition("/")[0]
-    changes = {"best-arm": QUICK_BANDITS, "dmc": QUICK_CONTROL}.get(family, {})
+    changes = QUICK_CHANGES.get(family, {})
     return experiment.changed(QUICK_SETTINGS | changes)
 
 

@@ -70,7 +70,8 @@ class Selection:
     @property
     def names(self) -> list[str]:
         """Return the names of the suites, each once."""
-        return list(SUITES) if EVERYTHING in self.suites else list(dict.fromkeys(self.suites))
+        everything = [name for name, suite in SUITES.items() if suite.in_all]
+        return everything if EVERYTHING in self.suites else list(dict.fromkeys(self.suites))
 
 
 def make_plan(selection: Selection, root: Path) -> list[Planned]:

@@ -1,0 +1,57 @@
+"""The shoot-out's jobs are the suite's runs, and its figure is drawn from files."""
+
+import json
+
+from kalmanac._cli import train
+from kalmanac._cli.verb import read_call
+from kalmanac._suites.dropout import motor_runs, runs, settings
+
+
+def test_every_job_is_a_run_of_the_suite(bench, capsys):
+    dropout = bench("dropout")
+    assert dropout.main(["jobs", "--motor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    every = {run.hash: run for run in [*runs(), *motor_runs()]}
+    assert len({line.split()[0] for line in lines}) == len(lines) == len(every) == 198
+    for line in lines[::9]:
+        name, *words = line.split()
+        experiment = train.experiment_from(read_call("train", train.VERB, words))
+        assert dropout.name_of(every[experiment.hash]) == name
+    assert dropout.main(["jobs", "--only", "dropout-track"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 60
+
+
+def write(folder, run, scores):
+    rows = [{"step": i, "eval/in/mean_reward": x} for i, x in enumerate(scores)]
+    lines = [{"experiment": run.to_data()}, *rows]
+    name = f"{run.env}-{run.agent}-{run.dropout}-{run.dropout_told}-{run.seed}".replace("/", "-")
+    (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
+def test_what_is_lost_is_a_share_of_what_was_learned(bench, tmp_path, capsys):
+    dropout = bench("dropout")
+    for agent, told, blind in (("vssm+kf", -20.0, -60.0), ("transformer", -50.0, -110.0)):
+        for seed in range(2):
+            for rate, knows, last in ((0.0, True, -10.0), (0.5, True, told), (0.5, False, blind)):
+                run = settings(agent, task="motor", dropout=rate, told=knows, seed=seed)
+                write(tmp_path, run, [-110.0] + 5 * [last + seed - 0.5])
+    write(tmp_path, settings("oracle"), [-5.0] * 3)
+    found = dropout.read(tmp_path)
+    assert {cell.agent for cell in found} == {"vssm+kf", "transformer"}
+    cell = dropout.Cell("motor", "vssm+kf", 0.5, True)
+    assert round(dropout.loss(found, cell), 6) == 0.1
+    assert round(dropout.loss(found, cell._replace(told=False)), 6) == 0.5
+    assert dropout.loss(found, cell._replace(dropout=0.2)) is None
+    picture = tmp_path / "x" / "figure.png"
+    assert dropout.main(["figure", str(tmp_path), "--picture", str(picture)]) == 0
+    rows = {line.split("  ")[1].strip(): line for line in capsys.readouterr().out.splitlines()[1:]}
+    assert rows["motor, transformer"].split()[-1] == "100%"
+    assert picture.stat().st_size > 5_000
+    assert dropout.main(["figure", str(tmp_path / "x")]) == 1
+
+
+def test_the_exact_filter_loses_where_readings_are_missing(bench):
+    dropout = bench("dropout")
+    none, half = (dropout.exact_return(rate, episodes=60) for rate in (0.0, 0.5))
+    assert -5 < none < -2.5
+    assert half < 2 * none
