@@ -300,6 +300,9 @@ def expect_marks(marks: Any) -> None:
             raise ValueError(f"{name}: got {str(number)[:100]}, expected a number of at least 0")
     if not isinstance(marks.get("summary"), Mapping):
         raise ValueError("summary: got none, expected names with values")
+    threads = marks["summary"].get("threads", 1)
+    if type(threads) is not int or not 1 <= threads <= 1024:
+        raise ValueError(f"threads: got {str(threads)[:100]}, expected 1 to 1024")
 
 
 def refuse_in_use(path: Path) -> None:
