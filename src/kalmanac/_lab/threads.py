@@ -18,6 +18,7 @@ from kalmanac._sac.learner import Learner
 ROUNDS = (3, 20)  # at least, at most
 SECONDS = 1.0  # after which no further round begins
 MARGIN = 1.1  # by which more threads must be faster
+TOKENS = 4096  # of a batch, at most: the largest ones would take long
 
 
 def choose_threads(experiment: Experiment, learner: Learner) -> int:
@@ -29,7 +30,10 @@ def choose_threads(experiment: Experiment, learner: Learner) -> int:
     if most == 1 or kind(learner.device) != "cpu":
         return most
     learner = copy.deepcopy(learner)
-    batch = full_batch(learner.sizes, experiment, learner.device)
+    window = experiment.context_length + experiment.burn_in + 1
+    rows = max(1, min(experiment.batch_size, TOKENS // window))
+    few = experiment.changed({"batch_size": rows})
+    batch = full_batch(learner.sizes, few, learner.device)
 
     def seconds(threads: int) -> float:
         torch.set_num_threads(threads)
