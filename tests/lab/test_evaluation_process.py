@@ -6,10 +6,11 @@ import pytest
 
 from kalmanac._files.run_reader import read_metrics, read_summary
 from kalmanac._lab.checkpointing import LOGGER, CheckpointFolder
+from kalmanac._lab.evaluation import EvaluationStoppedError
 from kalmanac._lab.evaluation_process import EvaluationProcess
 from kalmanac._lab.failure import RunFailedError
 from kalmanac._lab.run import resume, run
-from tests.lab.test_resuming import after, same_bytes
+from tests.lab.test_resuming import after
 from tests.lab.tiny import TINY, Counts
 
 BESIDE = TINY.changed({"eval_beside": True, "eval_every": 32, "log_every": 8})
@@ -24,7 +25,9 @@ def truth(tmp_path_factory):
 
 
 def same(truth, folder):
-    same_bytes(truth, folder)
+    for name in ("best.safetensors", "last.safetensors"):
+        assert (truth / name).read_bytes() == (folder / name).read_bytes()
+    assert read_metrics(folder) == read_metrics(truth)
     summary = read_summary(folder)
     summary.pop("resumed", None)
     assert summary == read_summary(truth)
@@ -43,8 +46,8 @@ def test_a_run_that_is_stopped_before_the_answer_goes_on_to_the_same(truth, tmp_
     outcome = run(BESIDE, folder, **HOW, stop=after(13), checkpoint_every=10**6)
     assert (outcome.status, outcome.step) == ("interrupted", 52)
     state = CheckpointFolder(folder).read(52).run["callbacks"][LOGGER]["beside"]
-    assert state["asked"]["step"] == 32
-    assert [step for step, _ in state["rows"]] == [40, 48]
+    assert [step for step, _ in state["rows"]] == [32, 40, 48]
+    assert len(state["model"]) == (folder / "last.safetensors").stat().st_size
     assert read_metrics(folder)[-1]["step"] == 52, "rows are there, without the evaluation"
     assert resume(folder, **HOW).status == "finished"
     same(truth, folder)
@@ -52,17 +55,15 @@ def test_a_run_that_is_stopped_before_the_answer_goes_on_to_the_same(truth, tmp_
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_while_it_waits_goes_on_to_the_same(truth, tmp_path, monkeypatch):
-    folder, poll, waiting = tmp_path / "run", EvaluationProcess.answer, []
+    folder, answer, waiting = tmp_path / "run", EvaluationProcess.wait, []
 
-    def answer(process, stop):
-        if process.asked["step"] == 96:  # the last one
+    def wait(process, stop):
+        if process.rows[0][0] == 96:  # the last one
             waiting.append(1)
-            return poll(process, lambda: True) if not process.ready() else poll(process, stop)
-        return poll(process, stop)
+            raise EvaluationStoppedError
+        return answer(process, stop)
 
-    monkeypatch.setattr(EvaluationProcess, "ready", lambda _: False)
-    monkeypatch.setattr(EvaluationProcess, "answer", answer)
-    monkeypatch.setattr("kalmanac._lab.evaluation_process.LOOK", 0.0)
+    monkeypatch.setattr(EvaluationProcess, "wait", wait)
     outcome = run(BESIDE, folder, **HOW)
     assert waiting
     assert (outcome.status, outcome.step) == ("interrupted", 96)

@@ -1,13 +1,13 @@
 """Evaluations beside the training: a process of its own plays them, with a copy of the model.
 
-The copy decides what it plays, not the time that it takes: rows of the log wait for the evaluation
-before them, and a checkpoint holds what is still to be played, and those rows.
+The copy decides what is found, not the time that it takes: rows of the log wait for the evaluation
+before them, and a checkpoint holds the copy and those rows.
 """
 
 import multiprocessing
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,42 +23,35 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 LOOK = 0.1  # seconds between two looks at whether to stop
 
-Row = tuple[int, Mapping[str, float]]  # step and values
-
 
 class EvaluationProcess:
     """Plays one evaluation at a time, on the CPU, on one thread.
 
-    `asked` is the one under way: its step and seeds, the model file's bytes, what its row holds
-    before the evaluation's numbers and behind them. `rows` are later ones, which wait for it.
+    `asked` is the one under way, the bytes of its model file and its seeds. `rows` are not written
+    yet, step and values: its own, without what it will find, and those behind it.
     """
 
     def __init__(self, experiment: Experiment) -> None:
         context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self._pipe, end = context.Pipe()
-        data = experiment.to_data()
-        self._process = context.Process(target=_serve, args=(end, data), daemon=True)
+        arguments = (end, experiment.to_data())
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         end.close()
-        self.asked: dict[str, Any] | None = None
-        self.rows: list[Row] = []
+        self.asked: tuple[bytes, Sequence[int]] | None = None
+        self.rows: list[tuple[int, dict[str, float]]] = []
 
-    def ask(self, model: bytes, **what: Any) -> None:
+    def ask(self, model: bytes, seeds: Sequence[int]) -> None:
         """Begin an evaluation; the one before must have been answered."""
-        content = torch.frombuffer(bytearray(model), dtype=torch.uint8)
-        self.asked = {"model": content, **what}
-        self._send()
+        self.asked = (model, seeds)
+        self._pipe.send(self.asked)
 
     def ready(self) -> bool:
         """Whether there is an answer."""
         return self._pipe.poll()
 
-    def answer(self, stop: Callable[[], bool] | None) -> tuple[dict[str, Any], dict[str, float]]:
-        """Wait for the numbers; returns them behind what was asked.
-
-        EvaluationStoppedError where it is to stop before: what was asked stays so.
-        """
-        assert self.asked is not None
+    def wait(self, stop: Callable[[], bool] | None) -> dict[str, float]:
+        """Wait for the evaluation's numbers; EvaluationStoppedError where it is to stop before."""
         while not self._pipe.poll(LOOK):
             if stop is not None and stop():
                 raise EvaluationStoppedError
@@ -69,24 +62,19 @@ class EvaluationProcess:
             answer = f"the process of evaluations ended with status {self._process.exitcode}"
         if isinstance(answer, str):
             raise EnvironmentFailedError(answer)
-        asked, self.asked = self.asked, None
-        return asked, answer
-
-    def unwritten(self) -> Iterator[Row]:
-        """What the log lacks so far: the row of the evaluation, without it, and those behind it."""
-        if self.asked is not None:
-            yield self.asked["step"], {**self.asked["row"], **self.asked["behind"]}
-        yield from self.rows
+        return answer
 
     def state_dict(self) -> dict[str, Any]:
         """What is asked and not answered, and the rows that wait."""
-        return {"asked": self.asked, "rows": self.rows}
+        model, seeds = self.asked or (b"", [])
+        content = torch.frombuffer(bytearray(model), dtype=torch.uint8) if model else None
+        return {"model": content, "seeds": seeds, "rows": self.rows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Ask again what had no answer."""
-        self.asked, self.rows = state["asked"], [(step, row) for step, row in state["rows"]]
-        if self.asked is not None:
-            self._send()
+        self.rows = [(step, dict(values)) for step, values in state["rows"]]
+        if state["model"] is not None:
+            self.ask(state["model"].numpy().tobytes(), state["seeds"])
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -94,27 +82,21 @@ class EvaluationProcess:
         self._process.join()
         self._pipe.close()
 
-    def _send(self) -> None:
-        assert self.asked is not None
-        self._pipe.send((self.asked["model"].numpy().tobytes(), self.asked["seeds"]))
-
 
 def _serve(pipe: Connection, data: Mapping[str, Any]) -> None:
     """Play what comes until nobody sends any more; a terminal's Ctrl-C is for the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    experiment = Experiment.from_data(data)
-    environments: dict[str, Any] = {}
+    experiment, environments = Experiment.from_data(data), dict[str, Any]()
     while True:
         try:
             model, seeds = pipe.recv()
         except EOFError:
             return
         try:
-            answer: dict[str, float] | str = _played(experiment, environments, model, seeds)
+            pipe.send(_played(experiment, environments, model, seeds))
         except Exception as error:
-            answer = f"an evaluation failed: {describe_exception(error)}"
-        pipe.send(answer)
+            pipe.send(f"an evaluation failed: {describe_exception(error)}")
 
 
 def _played(
@@ -125,8 +107,7 @@ def _played(
         file = Path(folder, "model.safetensors")
         file.write_bytes(content)
         model = RecurrentSAC.load(file, device="cpu")
-    scale = check_environment(experiment).normaliser
-    found: dict[str, float] = {}
+    scale, found = check_environment(experiment).normaliser, dict[str, float]()
     for name, seed in zip(experiment.evaluations, seeds, strict=True):
         if name not in environments:
             environments[name] = evaluation_environment(experiment, name)

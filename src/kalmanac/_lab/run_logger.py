@@ -146,44 +146,39 @@ class RunLogger(Callback):
     ) -> None:
         """Ask for an evaluation where one is due; take what is answered, and at the end wait."""
         step, self._waiting = model.num_timesteps, None
-        due = evaluations_due(self.experiment, step) > self._evaluations
-        last = step >= self.experiment.total_steps
+        number = evaluations_due(self.experiment, step)
+        due, last = number > self._evaluations, step >= self.experiment.total_steps
         try:
             if beside.asked is not None and (due or last or beside.ready()):
                 self._take(beside)
             if due and self.sound(model):
-                self._evaluations = evaluations_due(self.experiment, step)
+                self._evaluations, self._evaluated_at = number, step
                 self._save(model, "last")
-                self._evaluated_at = step
-                content = (self.folder.path / MODELS["last"]).read_bytes()
-                behind = {key: x.item() for key, x in model.diagnostics().items()}
-                beside.ask(content, step=step, seeds=self._seeds(), row=values, behind=behind)
-                values = {}
+                beside.ask((self.folder.path / MODELS["last"]).read_bytes(), self._seeds())
+                looked = {key: x.item() for key, x in model.diagnostics().items()}
+                beside.rows, values = [(step, values | looked)], {}
                 if last:
                     self._take(beside)
         except EvaluationStoppedError:
             self._waiting = values
             return
-        if values:
+        if values and beside.asked is not None:
             beside.rows.append((step, values))
-        if beside.asked is None:
-            self._write_rows(beside)
+        elif values:
+            self.folder.log(step, values)
 
     def _take(self, beside: EvaluationProcess) -> None:
         """Wait for an evaluation, and write its row and those that waited for it."""
         began = time.perf_counter()
-        asked, values = beside.answer(self.stop)
+        values = beside.wait(self.stop)
         self._evaluating += time.perf_counter() - began
-        content = asked["model"].numpy().tobytes()
-        best = self.folder.path / MODELS["best"]
-        self._judge(asked["step"], values, lambda: write_whole(best, content))
-        self.folder.log(asked["step"], {**asked["row"], **values, **asked["behind"]})
-        self._write_rows(beside)
-
-    def _write_rows(self, beside: EvaluationProcess) -> None:
-        for step, values in beside.rows:
-            self.folder.log(step, values)
-        beside.rows = []
+        assert beside.asked is not None
+        (content, _), best = beside.asked, self.folder.path / MODELS["best"]
+        self._judge(beside.rows[0][0], values, lambda: write_whole(best, content))
+        beside.rows[0][1].update(values)
+        for row in beside.rows:
+            self.folder.log(*row)
+        beside.asked, beside.rows = None, []
 
     def on_end(self, model: RecurrentSAC) -> None:
         """Write what has happened since the last row, where the end came between two.
@@ -191,7 +186,7 @@ class RunLogger(Callback):
         A row that waits is written without its evaluation; who goes on writes it anew.
         """
         step = model.num_timesteps
-        for row in () if self._beside is None else self._beside.unwritten():
+        for row in () if self._beside is None else self._beside.rows:
             self.folder.log(*row)
         if self._waiting:
             self.folder.log(step, self._waiting)
