@@ -98,12 +98,12 @@ def training(
         )  # fmt: skip
         process = time.perf_counter() - began
         timing = json.loads((run / "timing.jsonl").read_text().splitlines()[-1])
-        summary = json.loads((run / "summary.json").read_text())
+        provenance = json.loads((run / "provenance.json").read_text())
     return {
         "seconds": timing["time/elapsed"],
         "process": process,
         "processor": _processor_seconds() - processor,
-        "threads": summary["threads"],
+        "threads": int(provenance["threads"]),
         "load": load,
     }
 

@@ -1,5 +1,6 @@
 """The benchmark on a busy machine trains without variables, alone and beside others, in turns."""
 
+import itertools
 import json
 import subprocess
 
@@ -16,7 +17,7 @@ def test_rounds_alone_and_busy(bench, tmp_path, monkeypatch):
         run = script.Path(folder.removeprefix("--folder="))
         run.mkdir()
         (run / "timing.jsonl").write_text(json.dumps({"time/elapsed": next(clock)}) + "\n")
-        (run / "summary.json").write_text('{"threads": 2}')
+        (run / "provenance.json").write_text('{"threads": "2"}')
 
     class Counting:
         def __init__(self, **_):
@@ -32,6 +33,7 @@ def test_rounds_alone_and_busy(bench, tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(subprocess, "run", train)
+    monkeypatch.setattr(script, "_processor_seconds", itertools.count().__next__)
     monkeypatch.setattr(script.multiprocessing, "Process", Counting)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert script.main(["--rounds", "2", "--out", str(out)]) == 1, "2.75 times is too much"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kalmanac._files.document import BadFileError
-from kalmanac._files.run_reader import read_summary
+from kalmanac._files.run_reader import read_provenance
 from kalmanac._lab import threads as chosen
 from kalmanac._lab.checkpointing import CheckpointFolder
 from kalmanac._lab.factory import make_model, training_environment
@@ -82,7 +82,7 @@ def test_a_run_records_its_threads_and_keeps_them(seen, tmp_path):
     how = {"events": False, "together": 0}  # no update but those of the training
     run(SMALL, whole, threads=2, **how)
     run(SMALL, stopped, threads=2, stop=after(6), **how)
-    assert read_summary(stopped)["threads"] == 2
+    assert read_provenance(stopped)["threads"] == "2"
     outcome = resume(stopped, **how)
     assert outcome.status == "finished"
     assert set(seen) == {2}
@@ -97,7 +97,7 @@ def test_a_new_run_measures_once_for_all_seeds(monkeypatch, tmp_path, seen):
     run_together(seeds, folders, events=False, together=0)
     assert calls == [1]
     assert set(seen) == {2}
-    assert [read_summary(folder)["threads"] for folder in folders] == [2, 2]
+    assert [read_provenance(folder)["threads"] for folder in folders] == ["2", "2"]
 
 
 def test_runs_that_go_on_together_keep_their_own(seen, tmp_path):
@@ -107,7 +107,7 @@ def test_runs_that_go_on_together_keep_their_own(seen, tmp_path):
     seen.clear()
     resume_together(list(folders.values()), events=False, together=0)
     assert seen[:4] == [1, 2, 1, 2] or seen[:4] == [1, 1, 2, 2]
-    assert [read_summary(folder)["threads"] for folder in folders.values()] == [1, 2]
+    assert [read_provenance(folder)["threads"] for folder in folders.values()] == ["1", "2"]
 
 
 @pytest.mark.parametrize("bad", [0, True, 10**6])
@@ -116,7 +116,7 @@ def test_a_checkpoint_with_an_impossible_number_is_refused(bad, tmp_path):
     run(SMALL, folder, events=False, checkpoint_every=10**6)
     checkpoints = CheckpointFolder(folder)
     saved = checkpoints.read(48)
-    saved.run["folder"]["summary"]["threads"] = bad
+    saved.run["folder"]["threads"] = bad
     model = make_model(SMALL, training_environment(SMALL), "cpu")
     checkpoints.restore(saved, model.replay)
     checkpoints.write(48, saved.run, model.replay)

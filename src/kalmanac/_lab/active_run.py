@@ -198,8 +198,8 @@ class ActiveRun:
         if checkpoint is None:
             self.threads = how.threads or choose_threads(self.experiment, self.model.learner)
         else:  # older runs had PyTorch's
-            summary = checkpoint.run["folder"]["summary"]
-            self.threads = summary.get("threads", torch.get_num_threads())
+            self.threads = checkpoint.run["folder"].get("threads", torch.get_num_threads())
+        self.folder.threads = self.threads
         self.logger = RunLogger(
             self.experiment,
             self.folder,
@@ -215,9 +215,7 @@ class ActiveRun:
         )  # fmt: skip
         exact = checkpoint is None or self.checkpointer.restore(self.model, checkpoint)
         self._open.enter_context(self.folder)
-        if checkpoint is None:
-            self.folder.summarize(threads=self.threads)
-        else:
+        if checkpoint is not None:
             self.checkpointer.go_on(self.model, checkpoint)
             lost = self.logger.look_for_best()
             if progress is not None:
