@@ -4,6 +4,7 @@
 # imported when it is first asked for, so that `import kalmanac` takes no time. What is written
 # twice, the imports for editors and type checkers and the table for Python, is compared by a test.
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,11 @@ if TYPE_CHECKING:
     from kalmanac._suites.registry import SUITES as SUITES
     from kalmanac._suites.suite import Preset as Preset
     from kalmanac._suites.suite import Suite as Suite
+
+# OpenMP's threads sleep while they wait for each other. By default they spin, and on cores that
+# other work keeps busy an update takes 20 times as long. The library looks when torch loads it.
+if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+    os.environ["OMP_WAIT_POLICY"] = "passive"
 
 _HOMES = {
     "RecurrentSAC": "kalmanac._sac.recurrent_sac",

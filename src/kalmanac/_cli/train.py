@@ -48,6 +48,8 @@ class Options:
     """Settings to start from; None is those of TASK or of --env."""
     device: str = "auto"
     """auto, cpu or cuda."""
+    threads: int | None = None
+    """Of PyTorch on a CPU; None measures how many are fastest here. The run keeps them."""
     workers: int | Literal["auto"] = 0
     """Training environments that step at once in processes of their own; 0 is none."""
     worker_timeout: float = TIMEOUT
@@ -74,7 +76,7 @@ def train(call: Call) -> int:
     """The verb."""
     options: Options = call.options
     experiment = experiment_from(call)
-    expect_at_least(1, options, "checkpoint_every", "seeds")
+    expect_at_least(1, options, "checkpoint_every", "seeds", "threads")
     task = next(iter(call.words), experiment.env)
     runs = {
         folder.absolute(): one  # an environment may change the working directory
@@ -180,6 +182,7 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             stop=stop,
             workers=options.workers,
             worker_timeout=options.worker_timeout,
+            threads=options.threads,
         )
         return print_outcomes("train", outcomes, list(runs.values()), stop)
 

@@ -93,6 +93,7 @@ class RunFolder:
         self._events = EventWriter(self.path / EVENTS) if events else None
         self._files: dict[str, IO[str]] = {}
         self._summary: dict[str, Any] = {}
+        self.threads = 1  # of PyTorch, for the record
 
     def log(self, step: int, values: Mapping[str, float | int]) -> None:
         """Write one row of metrics.jsonl: nothing in it may depend on a clock."""
@@ -112,7 +113,8 @@ class RunFolder:
         for file in self._files.values():
             os.fsync(file.fileno())  # rows are flushed as they are written
         lengths = {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
-        return {"step": step, "lengths": lengths, "summary": dict(self._summary)}
+        kept = {"summary": dict(self._summary), "threads": self.threads}
+        return {"step": step, "lengths": lengths, **kept}
 
     def note_resumed(self, how: Mapping[str, Any]) -> None:
         """Add a start to summary.json's list of them."""
@@ -177,7 +179,7 @@ class RunFolder:
         self._clear()
         self._write_json(EXPERIMENT, self._experiment)  # first: it makes the folder a run's
         sign_experiment(self.path, _json_bytes(self._experiment))
-        self._write_json(PROVENANCE, provenance())
+        self._write_json(PROVENANCE, {**provenance(), "threads": str(self.threads)})
         for name in LOGS:
             self._files[name] = open_rows(self.path / name)
         self.summarize(status="running", step=0)
@@ -288,6 +290,9 @@ def expect_marks(marks: Any) -> None:
             raise ValueError(f"{name}: got {str(number)[:100]}, expected a number of at least 0")
     if not isinstance(marks.get("summary"), Mapping):
         raise ValueError("summary: got none, expected names with values")
+    threads = marks.get("threads", 1)
+    if type(threads) is not int or not 1 <= threads <= 1024:
+        raise ValueError(f"threads: got {str(threads)[:100]}, expected 1 to 1024")
 
 
 def refuse_in_use(path: Path) -> None:

@@ -6,7 +6,7 @@
     metrics.jsonl       rows {"step": …, key: number or null}; same seed, same bytes
     timing.jsonl        rows like these for what a clock or the machine decides
     summary.json        how far the run came, the best and the last evaluation
-    provenance.json     when the run began, and with which versions, as plain words
+    provenance.json     when the run began, with which versions and threads, as plain words
     best.safetensors    the model at the best evaluation
     last.safetensors    the model at the last evaluation, or where the run ended
     events/             the same numbers for TensorBoard, unless switched off

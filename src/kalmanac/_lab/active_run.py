@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal, NamedTuple
 
+import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac._envs.workers import TIMEOUT, describe_exception
@@ -27,6 +28,7 @@ from kalmanac._lab.factory import make_model, training_environment
 from kalmanac._lab.failure import RunFailedError, explain, how_to_go_on
 from kalmanac._lab.resources import NoRoomError, check_memory
 from kalmanac._lab.run_logger import OnEvaluation, OnEvaluationStep, RunLogger
+from kalmanac._lab.threads import choose_threads
 from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.episode_streams import EnvironmentFailedError, close_failed, closed
 from kalmanac._sac.loop import Member
@@ -124,7 +126,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is executed; nothing in it changes what is computed.
+    """How a run is executed; nothing in it changes what is computed, but for the threads' sums.
 
     Args:
         device: "auto" takes a GPU where there is one.
@@ -140,6 +142,8 @@ class Execution:
         worker_timeout: seconds until one that does not answer counts as hanging.
         together: runs that are about to share the memory, this one included; NoRoomError where
             they do not fit. 0 does not look.
+        threads: of PyTorch, for a run that begins; None measures on a CPU how many are fastest. A
+            run that goes on keeps those that it began with.
     """
 
     device: str = "auto"
@@ -152,6 +156,7 @@ class Execution:
     workers: int | Literal["auto"] = 0
     worker_timeout: float = TIMEOUT
     together: int = 1
+    threads: int | None = None
 
 
 class ActiveRun:
@@ -190,6 +195,11 @@ class ActiveRun:
         self.model = make_model(self.experiment, env, how.device)
         if how.together:
             check_memory(self.experiment, self.model.learner, how.together)
+        if checkpoint is None:
+            self.threads = how.threads or choose_threads(self.experiment, self.model.learner)
+        else:  # older runs had PyTorch's
+            self.threads = checkpoint.run["folder"].get("threads", torch.get_num_threads())
+        self.folder.threads = self.threads
         self.logger = RunLogger(
             self.experiment,
             self.folder,
@@ -217,6 +227,7 @@ class ActiveRun:
             self.experiment.total_steps - self.model.num_timesteps,
             [self.logger, *shown, self.checkpointer],
         )
+        self.member.threads = self.threads
 
     def end(self, error: BaseException | None, *, interrupted: bool = False) -> Outcome:
         """Write how it ended and close everything; what the training raised is raised anew.

@@ -21,6 +21,7 @@ from kalmanac._lab.evaluation import evaluation_line
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.failure import RunFailedError, explain, how_to_go_on
 from kalmanac._lab.resources import NoRoomError
+from kalmanac._lab.threads import threads_restored
 from kalmanac._lab.trust import Trust, read_trusted
 from kalmanac._sac.loop import TrainingLoop
 from kalmanac._sac.progress import Progress
@@ -46,7 +47,7 @@ def run(
         overwrite: see `folder`.
         events: also write TensorBoard events.
         **execution: device, checkpoint_every, workers and others, which change nothing that is
-            computed.
+            computed, but for `threads` (on a CPU) in the last digits of sums.
 
     Examples:
         >>> from kalmanac import Experiment, run
@@ -252,10 +253,12 @@ def _together(jobs: Sequence[Job], hows: Sequence[Execution]) -> list[Outcome | 
     try:
         _begin(jobs, hows, active, outcomes)
         numbers = list(active)
-        TrainingLoop(
+        loop = TrainingLoop(
             [one.member for one in active.values()],
             lambda number, error, interrupted: end(numbers[number], error, interrupted),
-        ).run()
+        )
+        with threads_restored():
+            loop.run()
     except KeyboardInterrupt:  # each run writes that down
         for i in active:
             if i not in outcomes:
@@ -278,7 +281,8 @@ def _begin(
         try:
             shown = _showing(how, job[0], i, len(jobs))
             together = len(jobs) if how.together and i == 0 else 0
-            active[i] = ActiveRun(*job, replace(shown, together=together))
+            threads = active[0].threads if 0 in active else how.threads  # measured once
+            active[i] = ActiveRun(*job, replace(shown, together=together, threads=threads))
         except NoRoomError:  # none has begun
             raise
         except Exception as error:

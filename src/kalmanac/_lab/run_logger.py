@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kalmanac._files.durable import write_whole
 from kalmanac._files.run_folder import RunFolder
 from kalmanac._files.run_reader import MODELS
 from kalmanac._lab.evaluation import EvaluationStoppedError, OnDevice, evaluate
+from kalmanac._lab.evaluation_process import EvaluationProcess
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment, evaluation_environment, most_steps
 from kalmanac._lab.resources import held_bytes
@@ -58,9 +60,11 @@ class RunLogger(Callback):
         self.experiment, self.folder, self.stop = experiment, folder, stop
         self.on_evaluation, self.on_evaluation_step = on_evaluation, on_evaluation_step
         self.return_scale = check_environment(experiment).normalizer
-        names = () if experiment.eval_on_device else experiment.evaluations
+        elsewhere = experiment.eval_on_device or experiment.eval_beside
+        names = () if elsewhere else experiment.evaluations
         self.places = {name: evaluation_environment(experiment, name) for name in names}
         self._on_device: OnDevice | None = None
+        self._beside = EvaluationProcess(experiment) if experiment.eval_beside else None
         self.best = -math.inf
         self.diverged = False
         self.failed = False  # an environment did, or may: nobody waits for it at the end
@@ -109,6 +113,9 @@ class RunLogger(Callback):
 
     def _settle(self, model: RecurrentSAC, values: dict[str, float]) -> None:
         """Add an evaluation to the row where one is due, and write it."""
+        if self._beside is not None:
+            self._settle_beside(model, values, self._beside)
+            return
         step, before, self._waiting = model.num_timesteps, self._evaluations, None
         due = evaluations_due(self.experiment, step)
         try:
@@ -123,12 +130,53 @@ class RunLogger(Callback):
             if values and self._waiting is None:
                 self.folder.log(step, values)
 
+    def _settle_beside(
+        self, model: RecurrentSAC, values: dict[str, float], beside: EvaluationProcess
+    ) -> None:
+        """Ask for an evaluation where one is due; take what is answered, and at the end wait."""
+        step, self._waiting = model.num_timesteps, None
+        number = evaluations_due(self.experiment, step)
+        due, last = number > self._evaluations, step >= self.experiment.total_steps
+        try:
+            if beside.asked is not None and (due or last or beside.ready()):
+                self._take(beside)
+            if due and self.sound(model):
+                self._evaluations, self._evaluated_at = number, step
+                self._save(model, "last")
+                beside.ask((self.folder.path / MODELS["last"]).read_bytes(), self._seeds())
+                looked = {key: x.item() for key, x in model.diagnostics().items()}
+                beside.rows, values = [(step, values | looked)], {}
+                if last:
+                    self._take(beside)
+        except EvaluationStoppedError:
+            self._waiting = values
+            return
+        if values and beside.asked is not None:
+            beside.rows.append((step, values))
+        elif values:
+            self.folder.log(step, values)
+
+    def _take(self, beside: EvaluationProcess) -> None:
+        """Wait for an evaluation, and write its row and those that waited for it."""
+        began = time.perf_counter()
+        values = beside.wait(self.stop)
+        self._evaluating += time.perf_counter() - began
+        assert beside.asked is not None
+        (content, _), best = beside.asked, self.folder.path / MODELS["best"]
+        self._judge(beside.rows[0][0], values, lambda: write_whole(best, content))
+        beside.rows[0][1].update(values)
+        for row in beside.rows:
+            self.folder.log(*row)
+        beside.asked, beside.rows = None, []
+
     def on_end(self, model: RecurrentSAC) -> None:
         """Write what has happened since the last row, where the end came between two.
 
         A row that waits is written without its evaluation; who goes on writes it anew.
         """
         step = model.num_timesteps
+        for row in () if self._beside is None else self._beside.rows:
+            self.folder.log(*row)
         if self._waiting:
             self.folder.log(step, self._waiting)
         if step > self._row_step:
@@ -161,6 +209,7 @@ class RunLogger(Callback):
             **self._means.state_dict(),
             "seconds": (now - self._began, now - self._row_began),
             "evaluating": self._evaluating,
+            **({} if self._beside is None else {"beside": self._beside.state_dict()}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -173,6 +222,8 @@ class RunLogger(Callback):
         self._means.load_state_dict(state)
         self._seconds = state["seconds"]
         self._evaluating = state.get("evaluating", 0.0)
+        if self._beside is not None:
+            self._beside.load_state_dict(state["beside"])
 
     def look_for_best(self) -> bool:
         """Whether the best model's file is lost; then the search for the best starts anew."""
@@ -183,6 +234,8 @@ class RunLogger(Callback):
 
     def close(self) -> None:
         """Close the evaluation environments; those that may hang are not waited for."""
+        if self._beside is not None:
+            self._beside.close()
         failures: list[str | None] = []
         for env in self.places.values():
             close_failed(env) if self.failed else failures.append(closed(env))
@@ -203,23 +256,26 @@ class RunLogger(Callback):
         values: dict[str, float] = {}
         for name, metrics in self._evaluated(model):
             values |= {f"eval/{name}/{key}": value for key, value in metrics.items()}
-        at = {"step": step, **values}
         self._save(model, "last")
+        self._judge(step, values, lambda: self._save(model, "best"))
+        self._evaluated_at = step
+        return values | {key: x.item() for key, x in model.diagnostics().items()}
+
+    def _judge(self, step: int, values: dict[str, float], keep: Callable[[], object]) -> None:
+        """Sum the evaluation up, and keep the model where it is the best so far."""
+        at = {"step": step, **values}
         self.folder.summarize(step=step, last=at)
         first = values[f"eval/{self.experiment.evaluations[0]}/mean_reward"]
         if first > self.best:
             self.best = first
-            self._save(model, "best")
+            keep()
             self.folder.summarize(best=at)
-        self._evaluated_at = step
         if self.on_evaluation is not None:
             self.on_evaluation(step, values)
-        return values | {key: x.item() for key, x in model.diagnostics().items()}
 
     def _evaluated(self, model: RecurrentSAC) -> Iterator[tuple[str, dict[str, float]]]:
         """Every evaluation's name and numbers."""
-        names, own = self.experiment.evaluations, self.experiment.seed
-        seeds = [evaluation_seed(own, self._evaluations, i) for i in range(len(names))]
+        names, seeds = self.experiment.evaluations, self._seeds()
         if self.experiment.eval_on_device:
             if self._on_device is None:
                 self._on_device = OnDevice(self.experiment, model, self.return_scale)
@@ -233,6 +289,11 @@ class RunLogger(Callback):
                 max_steps=most_steps(self.experiment, name),
                 each_step=partial(self._each_step, name),
             )  # fmt: skip
+
+    def _seeds(self) -> list[int]:
+        """Return the seed of each of an evaluation's environments."""
+        places = range(len(self.experiment.evaluations))
+        return [evaluation_seed(self.experiment.seed, self._evaluations, i) for i in places]
 
     def _each_step(self, name: str, steps: int, done: int, episodes: int) -> None:
         if self.stop is not None and self.stop():

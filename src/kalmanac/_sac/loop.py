@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import Schedule, scheduled_rate
 from kalmanac._sac.cuda_graph import GraphedUpdates, can_record
@@ -38,6 +40,7 @@ class Member:
         self._last = model.num_timesteps + total_timesteps
         self._overlap = training.settings.overlap
         self._stopped = False
+        self.threads: int | None = None  # of PyTorch while it moves; None: as many as there are
         self._values = ValueCheck(
             bootstraps_truncated=training.collector.bootstrap_truncated,
             scale=lambda: training.reward_factor,
@@ -207,6 +210,9 @@ class TrainingLoop:
 
     def _try(self, number: int, move: Callable[[], Any]) -> Any:
         """Make a move of a member; where it fails, the member is out."""
+        threads = self.members[number].threads
+        if threads is not None and threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
         try:
             return move()
         except KeyboardInterrupt:

@@ -181,7 +181,8 @@ def _resume_alone(planned: Planned, how: How, execution: dict[str, Any]) -> Outc
 def _execution(how: How, stop: StopFile) -> dict[str, Any]:
     # a sweep's runs are as long as its plan says, and their checkpoints would fill a disk
     return {
-        "device": how.device, "events": how.events, "stop": stop, "keep_checkpoint": False
+        "device": how.device, "events": how.events, "stop": stop, "keep_checkpoint": False,
+        "threads": how.threads,
     }  # fmt: skip
 
 
