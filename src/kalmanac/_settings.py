@@ -235,8 +235,6 @@ class EvaluationSettings(CheckedFields):
     """Where to evaluate: "in" is the training environment; the first one decides the best model."""
     eval_on_device: Annotated[bool, Later()] = False
     """Best Arm's evaluation episodes are played where the agent is, all at once: other ones."""
-    eval_beside: Annotated[bool, Later()] = False
-    """Evaluations are played in a process of their own, on its CPU, while the training goes on."""
     log_every: Annotated[int, AtLeast(1)] = 1_000
     """Environment steps between rows of training metrics."""
 
@@ -245,8 +243,6 @@ class EvaluationSettings(CheckedFields):
         super().check()
         if not self.evaluations or len(set(self.evaluations)) < len(self.evaluations):
             raise ValueError(f"evaluations: got {self.evaluations}, expected different names")
-        if self.eval_beside and self.eval_on_device:
-            raise ValueError("eval_beside: got True with eval_on_device, expected one of them")
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,15 @@ from kalmanac._lab.run import resume, run
 from tests.lab.test_resuming import after
 from tests.lab.tiny import TINY, Counts
 
-BESIDE = TINY.changed({"eval_beside": True, "eval_every": 32, "log_every": 8})
-HOW = {"events": False, "device": "cpu", "threads": 1, "together": 0}
+EXPERIMENT = TINY.changed({"eval_every": 32, "log_every": 8})
+AGAIN = {"events": False, "device": "cpu", "together": 0}
+HOW = AGAIN | {"threads": 1, "eval_beside": True}
 
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truth") / "run"
-    run(BESIDE.changed({"eval_beside": False}), folder, **HOW)
+    run(EXPERIMENT, folder, **HOW | {"eval_beside": False})
     return folder
 
 
@@ -35,7 +36,7 @@ def same(truth, folder):
 
 def test_rows_and_models_are_those_of_evaluations_in_between(truth, tmp_path):
     told = []
-    run(BESIDE, tmp_path / "run", **HOW, on_evaluation=lambda step, _: told.append(step))
+    run(EXPERIMENT, tmp_path / "run", **HOW, on_evaluation=lambda step, _: told.append(step))
     same(truth, tmp_path / "run")
     assert told == [32, 64, 96]
 
@@ -43,13 +44,13 @@ def test_rows_and_models_are_those_of_evaluations_in_between(truth, tmp_path):
 def test_a_run_that_is_stopped_before_the_answer_goes_on_to_the_same(truth, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     monkeypatch.setattr(EvaluationProcess, "ready", lambda _: False)  # it takes its time
-    outcome = run(BESIDE, folder, **HOW, stop=after(13), checkpoint_every=10**6)
+    outcome = run(EXPERIMENT, folder, **HOW, stop=after(13), checkpoint_every=10**6)
     assert (outcome.status, outcome.step) == ("interrupted", 52)
     state = CheckpointFolder(folder).read(52).run["callbacks"][LOGGER]["beside"]
     assert [step for step, _ in state["rows"]] == [32, 40, 48]
     assert len(state["model"]) == (folder / "last.safetensors").stat().st_size
     assert read_metrics(folder)[-1]["step"] == 52, "rows are there, without the evaluation"
-    assert resume(folder, **HOW).status == "finished"
+    assert resume(folder, **AGAIN).status == "finished"
     same(truth, folder)
 
 
@@ -64,11 +65,11 @@ def test_a_run_that_is_stopped_while_it_waits_goes_on_to_the_same(truth, tmp_pat
         return answer(process, stop)
 
     monkeypatch.setattr(EvaluationProcess, "wait", wait)
-    outcome = run(BESIDE, folder, **HOW)
+    outcome = run(EXPERIMENT, folder, **HOW)
     assert waiting
     assert (outcome.status, outcome.step) == ("interrupted", 96)
     monkeypatch.undo()
-    assert resume(folder, **HOW).status == "finished"
+    assert resume(folder, **AGAIN).status == "finished"
     same(truth, folder)
 
 
@@ -85,10 +86,10 @@ class BreaksElsewhere(Counts):
 def test_what_fails_there_ends_the_run(tmp_path):
     broken = {"env": f"{__name__}:BreaksElsewhere", "evaluations": ("in",)}
     with pytest.raises(RunFailedError, match=r"an evaluation failed: .*the cable is out"):
-        run(BESIDE.changed(broken), tmp_path / "run", **HOW)
+        run(EXPERIMENT.changed(broken), tmp_path / "run", **HOW)
     assert read_summary(tmp_path / "run")["status"] == "failed"
 
 
-def test_evaluations_have_one_place():
+def test_evaluations_have_one_place(tmp_path):
     with pytest.raises(ValueError, match="eval_beside: got True with eval_on_device"):
-        BESIDE.changed({"eval_on_device": True})
+        run(EXPERIMENT.changed({"eval_on_device": True}), tmp_path / "run", **HOW)

@@ -50,6 +50,8 @@ class Options:
     """auto, cpu or cuda."""
     threads: int | None = None
     """Of PyTorch on a CPU; None measures how many are fastest here. The run keeps them."""
+    eval_beside: bool = False
+    """Evaluate in a process of its own, on the CPU, while the training goes on."""
     workers: int | Literal["auto"] = 0
     """Training environments that step at once in processes of their own; 0 is none."""
     worker_timeout: float = TIMEOUT
@@ -183,6 +185,7 @@ def _train(runs: Mapping[Path, Experiment], options: Options) -> int:
             workers=options.workers,
             worker_timeout=options.worker_timeout,
             threads=options.threads,
+            eval_beside=options.eval_beside,
         )
         return print_outcomes("train", outcomes, list(runs.values()), stop)
 

@@ -21,7 +21,7 @@ from gymnasium.vector import VectorEnv
 
 from kalmanac._envs.workers import TIMEOUT, describe_exception
 from kalmanac._files.run_folder import RunFolder
-from kalmanac._lab.checkpointing import Checkpoint, Checkpointer
+from kalmanac._lab.checkpointing import LOGGER, Checkpoint, Checkpointer
 from kalmanac._lab.evaluation import EvaluationStoppedError
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import make_model, training_environment
@@ -126,7 +126,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is executed; nothing in it changes what is computed, but for the threads' sums.
+    """How a run is executed; nothing in it changes what is computed, but for some last digits.
 
     Args:
         device: "auto" takes a GPU where there is one.
@@ -143,7 +143,9 @@ class Execution:
         together: runs that are about to share the memory, this one included; NoRoomError where
             they do not fit. 0 does not look.
         threads: of PyTorch, for a run that begins; None measures on a CPU how many are fastest. A
-            run that goes on keeps those that it began with.
+            run that goes on keeps those that it began with, and so it does with `eval_beside`.
+        eval_beside: a process of its own plays evaluations, on the CPU, while the training goes
+            on. A GPU's actions would differ from these in their last digits.
     """
 
     device: str = "auto"
@@ -157,6 +159,7 @@ class Execution:
     worker_timeout: float = TIMEOUT
     together: int = 1
     threads: int | None = None
+    eval_beside: bool = False
 
 
 class ActiveRun:
@@ -197,8 +200,10 @@ class ActiveRun:
             check_memory(self.experiment, self.model.learner, how.together)
         if checkpoint is None:
             self.threads = how.threads or choose_threads(self.experiment, self.model.learner)
+            beside = how.eval_beside
         else:  # older runs had PyTorch's
             self.threads = checkpoint.run["folder"].get("threads", torch.get_num_threads())
+            beside = "beside" in checkpoint.run["callbacks"].get(LOGGER, {})
         self.folder.threads = self.threads
         self.logger = RunLogger(
             self.experiment,
@@ -206,6 +211,7 @@ class ActiveRun:
             on_evaluation=how.on_evaluation,
             on_evaluation_step=how.on_evaluation_step,
             stop=how.stop,
+            beside=beside,
         )
         self._open.callback(self.logger.close)
         shown: list[Callback] = [] if progress is None else [progress]

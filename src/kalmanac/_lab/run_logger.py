@@ -49,22 +49,25 @@ class RunLogger(Callback):
         on_evaluation: called with step and values of every evaluation.
         stop: called before every step of an evaluation; True stops it.
         on_evaluation_step: called before every step of an evaluation.
+        beside: a process of its own evaluates, while the training goes on.
     """
 
     def __init__(
         self, experiment: Experiment, folder: RunFolder, *,
         on_evaluation: OnEvaluation | None = None,
         on_evaluation_step: OnEvaluationStep | None = None,
-        stop: Callable[[], bool] | None = None,
+        stop: Callable[[], bool] | None = None, beside: bool = False,
     ) -> None:  # fmt: skip
+        if beside and experiment.eval_on_device:
+            raise ValueError("eval_beside: got True with eval_on_device, expected one of them")
         self.experiment, self.folder, self.stop = experiment, folder, stop
         self.on_evaluation, self.on_evaluation_step = on_evaluation, on_evaluation_step
         self.return_scale = check_environment(experiment).normalizer
-        elsewhere = experiment.eval_on_device or experiment.eval_beside
+        elsewhere = experiment.eval_on_device or beside
         names = () if elsewhere else experiment.evaluations
         self.places = {name: evaluation_environment(experiment, name) for name in names}
         self._on_device: OnDevice | None = None
-        self._beside = EvaluationProcess(experiment) if experiment.eval_beside else None
+        self._beside = EvaluationProcess(experiment) if beside else None
         self.best = -math.inf
         self.diverged = False
         self.failed = False  # an environment did, or may: nobody waits for it at the end
