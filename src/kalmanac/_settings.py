@@ -26,10 +26,12 @@ Pair = tuple[float, float]
 class Later:
     """Marks a setting that came after the first version.
 
-    `before` is what runs did until then; "..." is today's default.
+    `before` is what runs did until then; "..." is today's default. An `unsaid` one is left out of
+    descriptions while it has that value: those of before keep their bytes and their hash.
     """
 
     before: Any = ...
+    unsaid: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,10 @@ class SACSettings(EncoderSettings):
     (rate tau); exploration uses the newest weights."""
     previous_action: Annotated[bool, Fixed()] = True
     """The agent sees its previous action beside the observation."""
+    previous_reward: Annotated[bool, Fixed(), Later(unsaid=True)] = False
+    """The agent sees the reward of its last step, too, as normalize_rewards scales it: for tasks
+    whose rewards tell what observations do not, as in meta-learning. Encoders without a memory see
+    neither."""
     image_channels: Annotated[tuple[int, ...], AtLeast(1), Fixed()] = (16, 32, 32)
     """Channels of the convolutions that look at an image; each halves its sides."""
     image_features: Annotated[int, AtLeast(1), Fixed()] = 64
@@ -173,7 +179,7 @@ class SACSettings(EncoderSettings):
     burn_in: Annotated[int, AtLeast(0)] = 0
     """Steps before a window that only warm up the memory."""
     true_previous_action: bool = True
-    """A window begins with the action that was taken before it, so that one from the middle of an
+    """A window begins with the action (and the reward) before it, so that one from the middle of an
     episode does not look like its beginning; False puts zeros there."""
     bootstrap_truncated: Annotated[bool | Literal["auto"], Later(True)] = "auto"
     """A truncated episode might have gone on: its value counts, as is right where a time limit is
@@ -259,6 +265,10 @@ def _earlier() -> dict[str, Any]:
 
 # What runs did before a setting had its name, as JSON has it: older ones go on, and are shown, so.
 EARLIER: Mapping[str, Any] = _earlier()
+# Of those, the ones that a description names only where they are others.
+UNSAID = frozenset(
+    name for name, notes in field_notes(AllSettings).items() if Later(unsaid=True) in notes
+)
 EARLIER_ENCODERS: Mapping[str, Mapping[str, Any]] = {  # the same within encoder_settings
     "transformer": {"dropout": 0.0},  # until the paper's presets said 0.1
 }

@@ -11,7 +11,7 @@ from kalmanac._checked_fields import CheckedFields
 from kalmanac._encoders.registry import ENCODERS, check_encoder
 from kalmanac._envs.sensors import Corruption
 from kalmanac._messages import expect_known, expect_mapping
-from kalmanac._settings import EARLIER, ORACLE, AllSettings, agent_of, agent_settings
+from kalmanac._settings import EARLIER, ORACLE, UNSAID, AllSettings, agent_of, agent_settings
 
 Part = TypeVar("Part", bound=CheckedFields)
 
@@ -74,7 +74,8 @@ class Experiment(AllSettings):
 
     def to_data(self) -> dict[str, Any]:
         """The experiment as JSON has it: mappings, lists, strings, numbers."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+        data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return {k: x for k, x in data.items() if k not in UNSAID or x != EARLIER[k]}
 
     def to_json(self) -> str:
         """One JSON object."""

@@ -1,7 +1,7 @@
 """The replay: takes single steps of many streams, hands out batches of windows.
 
 Sub-trajectories are right-padded and hold T+1 observations. Windows begin with the initial belief
-and a zero previous action; the true previous action and burn-in are options.
+and a zero previous action; the true previous action, rewards as inputs and burn-in are options.
 """
 
 from typing import Any
@@ -146,29 +146,31 @@ class Replay:
 
     def sample(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
-        burn_in: int = 0, true_previous_action: bool = False, packed: bool = False,
+        burn_in: int = 0, true_previous_action: bool = False, previous_reward: bool = False,
+        packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Sample `batch` windows of up to `context` transitions by a rule of `RULES`.
 
         Each window is extended to the left by up to `burn_in` stored steps, which are not `valid`.
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
+        With `true_previous_action`, windows begin with what was done (and gained) before them;
+        with `previous_reward`, observations have that part.
         """
+        previous = {
+            "true_previous_action": true_previous_action, "previous_reward": previous_reward
+        }  # fmt: skip
         if rule == "episodes" and not packed:
             self._check_sampling(batch, context, burn_in, rule)
             windows, places = sample_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
-            return collate(
-                places, windows, self._storage, true_previous_action=true_previous_action
-            )
+            return collate(places, windows, self._storage, **previous)
         windows = self.sample_windows(
             batch, context, generator=generator, rule=rule, burn_in=burn_in
         )
-        return self.gather(
-            windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
-        )
+        return self.gather(windows, context + burn_in, **previous, packed=packed)
 
     def sample_windows(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
@@ -191,11 +193,14 @@ class Replay:
 
     def gather(
         self, windows: Windows, most: int, *, true_previous_action: bool = False,
-        packed: bool = False,
+        previous_reward: bool = False, packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Read windows of up to `most` transitions. Only packed ones need the host."""
         places = (lay_packed if packed else lay_one_a_row)(windows, self._storage, most + 1)
-        return collate(places, windows, self._storage, true_previous_action=true_previous_action)
+        return collate(
+            places, windows, self._storage, true_previous_action=true_previous_action,
+            previous_reward=previous_reward,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Copy all steps and the bookkeeping to the host, as tensors and plain data."""

@@ -55,7 +55,7 @@ class Learner:
         self.settings, self.sizes = settings, sizes
         # a caller may give `observed` and a mask where no environment does
         acting_sizes = sizes._replace(observed=True, action_mask=True, privileged=0)
-        self._acting_parts = acting_sizes.observation_parts
+        self._acting_parts = _parts(acting_sizes, settings)
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         keep_freed_memory(self.device)
         seeds = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
@@ -112,7 +112,8 @@ class Learner:
 
         Args:
             previous_action: (n, A), one-hot if discrete (`action_as_input`).
-            episode_start: (n,) bool: the memory is emptied first, and there is no previous action.
+            episode_start: (n,) bool: the memory is emptied first, and there is no previous action
+                and no previous reward.
             explore: draw from the policy; False takes its mode.
             generator: draws the actions; None is the learner's own, `acting`.
             averaged: the actor with averaged weights acts, not the newest one.
@@ -129,6 +130,9 @@ class Learner:
             raise ValueError(f"previous_action: got shape {got}, expected {(*rows, actions)}")
         self._train(False)
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
+        if observation.previous_reward is not None:
+            reward = observation.previous_reward.masked_fill(episode_start, 0)
+            observation = observation._replace(previous_reward=reward)
         actor = self.averaged if averaged else self.actor
         features, state = actor.network.step(
             observation, previous_action, state, reset=episode_start
@@ -275,12 +279,19 @@ def _metrics(values: Mapping[str, Tensor]) -> Metrics:
     return {f"train/{name}": x.detach() for name, x in values.items()}
 
 
+def _parts(sizes: Sizes, settings: AgentSettings) -> Observation[PartSize]:
+    """What the networks read of an observation."""
+    reward = PartSize((), "float32") if settings.previous_reward else None
+    return sizes.observation_parts._replace(previous_reward=reward)
+
+
 def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
     """The batch has the shapes of these sizes."""
     rows, steps = batch.reward.shape
     tokens = (rows, steps + 1)
     optional = ("observed",) if settings.privileged_critic else ("observed", "privileged")
-    check_parts("batch.observation", batch.observation, sizes.observation_parts, tokens, optional)
+    parts = _parts(sizes, settings)
+    check_parts("batch.observation", batch.observation, parts, tokens, optional)
     expected = {
         "previous_action": (*tokens, sizes.action),
         "action": (rows, steps, sizes.action),

@@ -31,6 +31,7 @@ from kalmanac._sac.model_check import (
 )
 from kalmanac._sac.model_file import read_model, write_model
 from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
+from kalmanac._sac.observations import read_rewards
 from kalmanac._sac.policy import Policy, PolicyState, Session
 from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
@@ -109,6 +110,11 @@ class RecurrentSAC:
         return self._known()[0].reader.info_keys
 
     @property
+    def previous_reward(self) -> bool:
+        """Whether the rewards of the last step are to be an argument of `predict`."""
+        return self.settings.previous_reward
+
+    @property
     def learner(self) -> Learner:
         """The networks and their optimizer."""
         return self._known()[1].learner
@@ -183,6 +189,7 @@ class RecurrentSAC:
         self, observation: Any, state: PolicyState | None = None,
         episode_start: ArrayLike | None = None, deterministic: bool = False,
         action_masks: ArrayLike | None = None, observed: ArrayLike | None = None,
+        previous_reward: ArrayLike | None = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The action for an observation, or those for a batch (n, …), and the state behind them.
 
@@ -192,10 +199,14 @@ class RecurrentSAC:
             deterministic: the most likely action, or the mean one; else one drawn.
             action_masks: (n, A), 0 where a discrete action is forbidden; None: all are allowed.
             observed: (n,) bool, False where the reading is missing; None: none is.
+            previous_reward: (n,), what the last action has brought, in the environment's own units;
+                for agents with that setting, and only they take it. What stands there at the start
+                of an episode does not count; where all begin, it may be left out.
         """
         problem, policy = self._known()
         encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
         n = len(encoded.vector)
+        begins = state is None
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -206,6 +217,11 @@ class RecurrentSAC:
             starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
+        if self.previous_reward:
+            reward = read_rewards(previous_reward, starts | begins)
+            encoded = encoded._replace(previous_reward=reward)
+        elif previous_reward is not None:
+            raise ValueError("previous_reward: got one, expected none: the agent does not see it")
         action, state = policy.act(
             encoded, state, starts, explore=not deterministic, generator=self._predicting
         )
@@ -353,13 +369,18 @@ class RecurrentSAC:
         )  # fmt: skip
         self._problem = problem
         graph = self.settings.graph
-        self._policy = Policy(learner, self.normalizer, graph=graph, averaged=True)
+        self._policy = Policy(
+            learner, self.normalizer, graph=graph, averaged=True, return_scale=self.return_scale
+        )
 
     def _new_training(
         self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
     ) -> Training:
         problem, policy = self._known()
-        explorer = Policy(policy.learner, self.normalizer, graph=self.settings.graph)
+        explorer = Policy(
+            policy.learner, self.normalizer, graph=self.settings.graph,
+            return_scale=self.return_scale,
+        )  # fmt: skip
         return Training(
             explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
             steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,

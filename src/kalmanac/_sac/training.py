@@ -149,6 +149,7 @@ class Training(Work):
             env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
             observed=sizes.observed, action_mask=sizes.action_mask,
             bootstrap_truncated=self._bootstraps(env),
+            previous_reward=self.settings.previous_reward,
         )  # fmt: skip
         if self.return_scale is not None:
             self.return_scale.attach(env.num_envs)
@@ -197,6 +198,7 @@ class Training(Work):
             rule=settings.drawing,
             burn_in=settings.burn_in,
             true_previous_action=settings.true_previous_action,
+            previous_reward=settings.previous_reward,
             packed=packs_rows(self.policy.device),
         )
         if self.return_scale is not None:
