@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from kalmanac._lab.run import resume_together as resume_together
     from kalmanac._lab.run import run as run
     from kalmanac._lab.run import run_together as run_together
+    from kalmanac._lab.run_data import run_episodes as run_episodes
     from kalmanac._lab.trust import UntrustedError as UntrustedError
     from kalmanac._ops.scan.arguments import lengths_from_padding as lengths_from_padding
     from kalmanac._ops.scan.backends import BACKENDS as BACKENDS
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from kalmanac._sac.callbacks import Callback as Callback
     from kalmanac._sac.callbacks import EvalCallback as EvalCallback
     from kalmanac._sac.diagnostics import RunawayValuesWarning as RunawayValuesWarning
+    from kalmanac._sac.episode_data import EpisodeData as EpisodeData
     from kalmanac._sac.episode_streams import EnvironmentFailedError as EnvironmentFailedError
     from kalmanac._sac.episode_streams import Episode as Episode
     from kalmanac._sac.evaluation import Evaluation as Evaluation
@@ -84,6 +86,7 @@ _HOMES = {
     "Callback": "kalmanac._sac.callbacks",
     "EvalCallback": "kalmanac._sac.callbacks",
     "Episode": "kalmanac._sac.episode_streams",
+    "EpisodeData": "kalmanac._sac.episode_data",
     "RunawayValuesWarning": "kalmanac._sac.diagnostics",
     "BadFileError": "kalmanac._files.document",
     "ENCODERS": "kalmanac._encoders.registry",
@@ -141,6 +144,7 @@ _HOMES = {
     "UntrustedError": "kalmanac._lab.trust",
     "FolderInUseError": "kalmanac._files.lock",
     "record_episodes": "kalmanac._lab.play",
+    "run_episodes": "kalmanac._lab.run_data",
     "read_episode": "kalmanac._files.episode_file",
     "draw_episode": "kalmanac._report.episode_figure",
     "PlayedEpisode": "kalmanac._files.episode_file",

@@ -16,7 +16,7 @@ from kalmanac._envs.observation_codecs import ObservationCodec
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.episode_streams import Episode, EpisodeStreams, environment_output_checked
-from kalmanac._sac.observations import Arrays, ObservationReader
+from kalmanac._sac.observations import Arrays, ObservationReader, readings
 
 Float32 = NDArray[np.float32]
 
@@ -63,7 +63,7 @@ class Collector:
                 self.replay.begin(np.arange(self.streams.num_envs), self.observation)
         nobody = np.zeros(self.streams.num_envs, dtype=np.bool_)
         self._show(np.zeros(len(nobody)))
-        return Collected(0, [], _readings(self.observation), np.zeros(len(nobody)), nobody, nobody)
+        return Collected(0, [], readings(self.observation), np.zeros(len(nobody)), nobody, nobody)
 
     def step(self, policy: Callable[[Arrays, NDArray[np.bool_]], NDArray[Any]]) -> Collected:
         """Act once in every environment.
@@ -104,11 +104,11 @@ class Collector:
                     self.replay.begin(begun, first)
         self.observation, self.episode_start = current, arrival.begun
         self._show(np.where(arrival.begun, 0.0, arrival.reward))
-        readings = _readings(next_observation)
+        new = readings(next_observation)
         if first is not None:
-            readings = np.concatenate([readings, _readings(first)])
+            new = np.concatenate([new, readings(first)])
         return Collected(
-            len(stepped), arrival.episodes, readings, arrival.reward, arrival.stepped,
+            len(stepped), arrival.episodes, new, arrival.reward, arrival.stepped,
             arrival.terminated | arrival.truncated,
         )  # fmt: skip
 
@@ -134,9 +134,3 @@ class Collector:
         self.streams.load_state_dict(state["streams"])
         self.observation = Observation.from_stored(state["sight"]).map(np.copy)
         self.episode_start = state["episode_start"].copy()
-
-
-def _readings(observation: Arrays) -> Float32:
-    """(k, O): the vectors that are not missing."""
-    vector, observed = observation.vector, observation.observed
-    return vector if observed is None else vector[observed]

@@ -14,6 +14,8 @@ from torch import Generator, Tensor
 
 # A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
 FORBIDDEN = -1e30
+# Actions of data that are to be copied: their spread before the squashing, and the largest of them.
+BLUR, EDGE = 0.1, 0.999
 
 
 class PolicyOutput(NamedTuple):
@@ -35,6 +37,10 @@ class ActionDistribution(ABC):
     @abstractmethod
     def mode(self, parameters: Tensor) -> Tensor:
         """The action to take without exploring, in the form of `sample`."""
+
+    @abstractmethod
+    def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """How far the policy is from having taken these actions (…, A), one-hot if discrete: (…)"""
 
     @abstractmethod
     def as_input(self, action: Tensor) -> Tensor:
@@ -71,6 +77,15 @@ class SquashedGaussian(ActionDistribution):
         raw = mean + log_std.exp() * noise
         return PolicyOutput(-_log_density(noise, log_std, raw), torch.tanh(raw))
 
+    def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """-log N(u) up to a constant, Σ over A, of u = atanh(action) with a spread of `BLUR`.
+
+        The spread keeps a policy that copies a deterministic one from becoming certain.
+        """
+        mean, log_std = self._split(parameters)
+        off = torch.atanh(action.clamp(-EDGE, EDGE)) - mean
+        return (0.5 * (off.square() + BLUR**2) * torch.exp(-2 * log_std) + log_std).sum(-1)
+
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
         return action
@@ -103,6 +118,10 @@ class Categorical(ActionDistribution):
     def mode(self, parameters: Tensor) -> Tensor:
         """The likeliest action."""
         return parameters.argmax(-1)
+
+    def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """-log π."""
+        return -(F.log_softmax(parameters, -1) * action).sum(-1)
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""

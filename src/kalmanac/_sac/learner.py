@@ -15,10 +15,12 @@ from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
+    Counted,
     Losses,
     Rules,
     continuous_losses,
     discrete_losses,
+    near_data,
     takes_last_token,
 )
 from kalmanac._replay.sampling import Batch
@@ -83,6 +85,9 @@ class Learner:
         log = math.log(start) if start else -math.inf
         self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
+        # Near data, these keep a policy from becoming certain, and values are those of rewards.
+        self._near_rules = Rules(settings.gamma, OBJECTIVES["value"], entropy_in_target=False)
+        self._no_temperature = torch.full_like(self.log_alpha, -math.inf, requires_grad=False)
 
         learned: dict[str, list[Tensor]] = {
             "actor": list(self.actor.parameters()),
@@ -148,11 +153,15 @@ class Learner:
         """An action of `act` as the next step's `previous_action`, (n, A)."""
         return self.actor.distribution.as_input(action)
 
-    def update(self, batch: Batch) -> Metrics:
-        """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
+    def update(self, batch: Batch, *, near: float = 0.0) -> Metrics:
+        """One step of actor, critic, target and temperature; metrics are 0-d tensors.
+
+        `near` is the weight of staying near the batch's actions (`near_data`), from 0 to 1. Above
+        0, there is no temperature: the data's spread stands in for entropy.
+        """
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        losses = self._losses(batch)
+        losses = self._losses(batch, near)
         gradients = torch.autograd.grad(
             losses.roots, self._learned, losses.slopes, materialize_grads=True
         )
@@ -166,15 +175,29 @@ class Learner:
         losses = self._losses(batch)
         return losses.losses, _metrics(losses.losses | losses.numbers)
 
-    def _losses(self, batch: Batch) -> Losses:
+    def _losses(self, batch: Batch, near: float = 0.0) -> Losses:
         history = read_history(batch)
         critic_history = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
-        return losses(batch, history, critic_history)
+        return losses(batch, history, critic_history, near)
 
-    def _discrete_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
+    def _temperature(self, near: float) -> tuple[Tensor, Rules]:
+        """log α, and the rules that go with it."""
+        return (self._no_temperature, self._near_rules) if near else (self.log_alpha, self.rules)
+
+    def _near(
+        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, near: float
+    ) -> Losses:
+        """The losses with a term for staying near the batch's actions, whose Q are (2, B, T)."""
+        action = batch.action.masked_fill(~batch.valid[..., None], 0)
+        cloning = self.actor.distribution.cloning_loss(parameters[:, :-1], action)
+        return near_data(losses, cloning, q, Counted.of(batch.valid), near)
+
+    def _discrete_losses(
+        self, batch: Batch, history: History, critic_history: History, near: float
+    ) -> Losses:
         actor, critic, target = self.actor, self.critic, self.target
         mask = history.observation.action_mask
         allowed = None if mask is None else mask[:, :-1]
@@ -189,12 +212,18 @@ class Learner:
         goal: float | Tensor = self.entropy_goal
         if allowed is not None:
             goal = self.settings.goal_among(allowed.sum(-1))
-        return discrete_losses(
+        losses = discrete_losses(
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
-            self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
+            *self._temperature(near), entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
+        if not near:
+            return losses
+        taken = (q.detach()[:, :, : batch.action.shape[1]] * batch.action).sum(-1)
+        return self._near(losses, batch, logits, taken, near)
 
-    def _continuous_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
+    def _continuous_losses(
+        self, batch: Batch, history: History, critic_history: History, near: float
+    ) -> Losses:
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
         parameters, next_features, features = self.streams(
@@ -209,12 +238,13 @@ class Learner:
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
         q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
-        return continuous_losses(
+        losses = continuous_losses(
             q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
             batch.reward,
-            batch.terminated, batch.valid, self.log_alpha, self.rules,
+            batch.terminated, batch.valid, *self._temperature(near),
             entropy_goal=self.entropy_goal,
         )  # fmt: skip
+        return self._near(losses, batch, parameters, q, near) if near else losses
 
     def diagnostics(self, batch: Batch) -> Metrics:
         """A closer look at a batch, for now and then; changes nothing."""

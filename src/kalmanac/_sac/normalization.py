@@ -144,6 +144,13 @@ class ReturnScale:
             self.squares += shift * (g - self.mean)
         self.running[ended] = 0.0
 
+    def add_episode(self, reward: NDArray[np.float32]) -> None:
+        """Take in the rewards (T,) of an episode that others have collected."""
+        before, self.running = self.running, np.zeros(1)
+        for r in reward.astype(np.float64)[:, None]:
+            self.update(r, np.ones(1, np.bool_), np.zeros(1, np.bool_))
+        self.running = before
+
     @property
     def factor(self) -> float:
         """What rewards are multiplied by."""

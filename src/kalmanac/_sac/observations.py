@@ -123,6 +123,12 @@ class ObservationReader:
         return np.array(values, dtype=np.float32)
 
 
+def readings(observation: Arrays) -> NDArray[np.float32]:
+    """(k, O): the vectors that are not missing."""
+    vector, observed = observation.vector, observation.observed
+    return vector if observed is None else vector[observed]
+
+
 def read_rewards(given: Any, starts: Bools) -> NDArray[np.float32]:
     """The rewards of the last step (n,) as a caller gives them, 0 where episodes start."""
     if given is None and not starts.all():
