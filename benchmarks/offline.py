@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Task:
 
 TASKS = {
     "track": Task(
-        env="track", mediocre=1_500, trained=4_000, data=1_920, updates=400, online=2_048,
+        env="track", mediocre=2_000, trained=4_000, data=1_920, updates=400, online=2_048,
         env_settings={"horizon": 32},
         settings={
             "encoder": "vssm+kf", "encoder_settings": {"d_state": 16}, "actor_hidden": (64,),
@@ -99,31 +99,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def one_seed(task: Task, seed: int, device: str) -> list[dict[str, Any]]:
+def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
     """All returns of one seed, as rows with what they are of."""
-    rows, began = [], time.process_time()
+    began = time.process_time()
 
-    def tell(data: str, what: str, value: float, **more: float) -> None:
-        seconds = round(time.process_time() - began, 1)
-        rows.append({"seed": seed, "data": data, "what": what, "return": value, **more})
-        rows[-1]["processor_seconds"] = seconds
+    def row(data: str, what: str, value: float, **more: float) -> dict[str, Any]:
+        clock = {"processor_seconds": round(time.process_time() - began, 1)}
+        return {"seed": seed, "data": data, "what": what, "return": value, **more, **clock}
 
     for name, (episodes, by_itself) in sources(task, seed, device).items():
         returns = [float(one.rewards.sum()) for one in episodes]
-        tell(name, "the data", statistics.fmean(returns), episodes=len(returns))
-        tell(name, "its agent", by_itself)
+        yield row(name, "the data", statistics.fmean(returns), episodes=len(returns))
+        yield row(name, "its agent", by_itself)
         for what, near in ((CLONING, 1.0), (OURS, task.near_data)):
             model = RecurrentSAC(seed=seed + 100, device=device, **task.settings)
             env = vector(task, task.num_envs)
             model.set_spaces(env.single_observation_space, env.single_action_space)
             model.add_episodes(episodes)
             model.pretrain(task.updates, near_data=near)
-            tell(name, what, score(model, task), updates=model.num_updates)
+            yield row(name, what, score(model, task), updates=model.num_updates)
             if what == OURS:
                 model.set_env(env)
                 model.learn(task.online)
-                tell(name, ONLINE, score(model, task), steps=model.num_timesteps)
-    return rows
+                yield row(name, ONLINE, score(model, task), steps=model.num_timesteps)
 
 
 def sources(task: Task, seed: int, device: str) -> dict[str, tuple[list[EpisodeData], float]]:
