@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from kalmanac._lab.run import resume_together as resume_together
     from kalmanac._lab.run import run as run
     from kalmanac._lab.run import run_together as run_together
+    from kalmanac._lab.run_data import run_episodes as run_episodes
     from kalmanac._lab.trust import UntrustedError as UntrustedError
     from kalmanac._ops.scan.arguments import lengths_from_padding as lengths_from_padding
     from kalmanac._ops.scan.backends import BACKENDS as BACKENDS
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from kalmanac._sac.callbacks import Callback as Callback
     from kalmanac._sac.callbacks import CheckpointCallback as CheckpointCallback
     from kalmanac._sac.diagnostics import RunawayValuesWarning as RunawayValuesWarning
+    from kalmanac._sac.episode_data import EpisodeData as EpisodeData
     from kalmanac._sac.episode_streams import EnvironmentFailedError as EnvironmentFailedError
     from kalmanac._sac.episode_streams import Episode as Episode
     from kalmanac._sac.eval_callback import EvalCallback as EvalCallback
@@ -100,6 +102,7 @@ _HOMES = {
     "CheckpointCallback": "kalmanac._sac.callbacks",
     "Logger": "kalmanac._sac.training_log",
     "Episode": "kalmanac._sac.episode_streams",
+    "EpisodeData": "kalmanac._sac.episode_data",
     "RunawayValuesWarning": "kalmanac._sac.diagnostics",
     "BadFileError": "kalmanac._files.document",
     "ENCODERS": "kalmanac._encoders.registry",
@@ -158,6 +161,7 @@ _HOMES = {
     "UntrustedError": "kalmanac._lab.trust",
     "FolderInUseError": "kalmanac._files.lock",
     "record_episodes": "kalmanac._lab.play",
+    "run_episodes": "kalmanac._lab.run_data",
     "read_episode": "kalmanac._files.episode_file",
     "draw_episode": "kalmanac._report.episode_figure",
     "PlayedEpisode": "kalmanac._files.episode_file",

@@ -28,6 +28,9 @@ class Observation(NamedTuple, Generic[Array]):
     observed: Array | None = None  # (…) bool: False where the reading is missing
     action_mask: Array | None = None  # (…, A) bool: False where an action is forbidden
     privileged: Array | None = None  # (…, S) float32: the true state, which only a critic may see
+    # (…) float32: what the step before has brought, where the agent is to see it. Replays do not
+    # store it: they have the rewards.
+    previous_reward: Array | None = None
 
     def parts(self) -> dict[str, Array]:
         """Return the parts that are there, by name."""

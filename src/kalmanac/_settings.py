@@ -149,10 +149,14 @@ class SACSettings(EncoderSettings):
     average_policy: Annotated[bool, Fixed(), Later(False)] = True
     """Evaluations, predictions and saved policies use a running average of the actor's weights;
     exploration uses the newest weights."""
-    average_tau: Annotated[float | None, Within(0, 1, "(]"), Later()] = None
+    average_tau: Annotated[float | None, Within(0, 1, "(]"), Later(unsaid=True)] = None
     """Share of the actor that the averaged policy takes over with each update; None is tau."""
     previous_action: Annotated[bool, Fixed()] = True
     """The agent sees its previous action beside the observation."""
+    previous_reward: Annotated[bool, Fixed(), Later(unsaid=True)] = False
+    """The agent sees the reward of its last step, too, as normalize_rewards scales it: for tasks
+    whose rewards tell what observations do not, as in meta-learning. Encoders without a memory see
+    neither."""
     image_channels: Annotated[tuple[int, ...], AtLeast(1), Fixed()] = (16, 32, 32)
     """Channels of the convolutions that look at an image; each halves its sides."""
     image_features: Annotated[int, AtLeast(1), Fixed()] = 64
@@ -179,7 +183,7 @@ class SACSettings(EncoderSettings):
     burn_in: Annotated[int, AtLeast(0)] = 0
     """Steps before a window that only warm up the memory."""
     true_previous_action: bool = True
-    """A window begins with the action that was taken before it, so that one from the middle of an
+    """A window begins with the action (and the reward) before it, so that one from the middle of an
     episode does not look like its beginning; False puts zeros there."""
     bootstrap_truncated: Annotated[bool | Literal["auto"], Later(True)] = "auto"
     """A truncated episode might have gone on: its value counts, as is right where a time limit is

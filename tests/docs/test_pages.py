@@ -81,6 +81,13 @@ def test_the_page_on_own_environments_runs(run_in, tmp_path):
     assert np.array_equal(*names["same"])
 
 
+def test_the_page_on_data_runs(run_in):
+    names = run_in(code("docs/how-to-learn-from-data.md", "python"))
+    assert names["added"][:2] == (20, 400)
+    assert (names["model"].num_timesteps, names["model"].num_updates) == (40, 20 + 40)
+    assert names["model"].replay.steps == 440
+
+
 def test_the_page_on_watching_runs(run_in, tmp_path):
     pytest.importorskip("matplotlib")
     names = run_in(code("docs/how-to-watch-an-agent.md", "python"))

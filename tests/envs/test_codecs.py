@@ -199,3 +199,24 @@ def test_a_strange_privileged_space_is_refused():
     env.privileged_space = spaces.Discrete(2)
     with pytest.raises(TypeError, match=r"privileged_space: got Discrete\(2\), expected a Box"):
         privileged_space(env)
+
+
+ACTIONS = [
+    spaces.Discrete(4, start=-1),
+    spaces.MultiDiscrete([2, 3], start=[1, -1]),
+    spaces.MultiDiscrete([[2, 3], [4, 2]]),
+    spaces.Box(np.float32([[-3, 0], [2, -1]]), np.float32([[1, 9], [2, 0]])),
+]
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+def test_encoding_reverses_decoding(space):
+    codec = action_codec(space)
+    space.seed(0)
+    actions = np.stack([space.sample() for _ in range(20)])
+    encoded = codec.encode(actions)
+    np.testing.assert_allclose(codec.decode(encoded), actions, atol=1e-5)
+    assert encoded.dtype == (np.int64 if codec.discrete else np.float32)
+    for wrong in (actions + 30, actions[:, None, None]):
+        with pytest.raises(ValueError, match="action: got"):
+            codec.encode(wrong)

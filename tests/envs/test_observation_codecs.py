@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +78,23 @@ def test_a_vectors_batch_and_a_list_of_observations_encode_alike(space, seed):
     same, single = codec.as_batch(vector)
     assert not single
     assert_same(codec.encode(same), whole)
+
+
+@given(nested(), st.integers(0, 2**31))
+def test_decoding_gives_the_batch_back(space, seed):
+    space.seed(seed)
+    codec, rows = observation_codec(space), [space.sample() for _ in range(3)]
+    batch = batched(space, tuple(rows))
+    decoded = codec.decode(codec.encode(batch))
+    assert data_equivalence(decoded, batch)
+
+
+def test_a_mask_inside_an_observation_is_put_back():
+    space = spaces.Dict({"action_mask": spaces.MultiBinary(2), "seen": spaces.Box(-1, 1, (1,))})
+    codec = observation_codec(space, action_codec(spaces.Discrete(2)))
+    batch = {"action_mask": np.int8([[0, 1]]), "seen": np.float32([[0.5]])}
+    observation = codec.encode(batch)._replace(action_mask=np.array([[False, True]]))
+    assert data_equivalence(codec.decode(observation), batch)
 
 
 def assert_same(one, other):

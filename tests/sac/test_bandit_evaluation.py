@@ -37,6 +37,7 @@ def trained(encoder: str, *, privileged: bool = False, **settings) -> RecurrentS
     [
         ("vssm+kf", {"normalize_observations": True}),
         ("gru", {}),
+        ("gru", {"previous_reward": True, "normalize_rewards": True}),
         ("memoryless", {"privileged": True}),
     ],
 )

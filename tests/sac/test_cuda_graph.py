@@ -9,7 +9,7 @@ from kalmanac._observation import Sizes
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith
 from kalmanac._sac.learner import Learner
-from tests.sac.cases import batch, both_kinds, make_learner
+from tests.sac.cases import DISCRETE, batch, both_kinds, make_learner, observing
 from tests.sac.test_images import SIZES as IMAGES
 from tests.sac.test_images import image_batch
 from tests.sac.test_masks import SIZES as MASKED
@@ -18,8 +18,8 @@ from tests.sac.test_masks import masked_batch
 pytestmark = pytest.mark.gpu
 
 
-def on_cuda(sizes: Sizes, seed: int = 3) -> Learner:
-    learner = make_learner(sizes, seed=seed)
+def on_cuda(sizes: Sizes, seed: int = 3, **settings: bool) -> Learner:
+    learner = make_learner(sizes, seed=seed, **settings)
     moved = Learner(learner.settings, sizes, device="cuda", seed=seed)
     for part in ("actor", "critic", "target"):
         getattr(moved, part).load_state_dict(getattr(learner, part).state_dict())
@@ -102,12 +102,16 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
     assert not torch.equal(learner.actor.head.layers[0].weight, before)
 
 
-@pytest.mark.parametrize("kind", ["masks", "images"])
-def test_masks_and_images_are_captured_too(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["masks", "images", "rewards"])
+def test_masks_images_and_rewards_are_captured_too(kind: str) -> None:
     sizes = MASKED if kind == "masks" else IMAGES
     host = masked_batch(0) if kind == "masks" else image_batch(sizes, 0)
+    shown = kind == "rewards"
+    if shown:
+        sizes, host = DISCRETE, batch(DISCRETE)
+        host = observing(host, previous_reward=host.previous_action.sum(-1) - 0.5)
     data = host.map(torch.Tensor.cuda)
-    eager, captured = (UpdateWith(on_cuda(sizes), data) for _ in range(2))
+    eager, captured = (UpdateWith(on_cuda(sizes, previous_reward=shown), data) for _ in range(2))
     captured.tf32 = False
     together = GraphedUpdates([captured], torch.device("cuda"))
     for _ in range(WARM_UP + 4):

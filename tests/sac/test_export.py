@@ -254,6 +254,28 @@ def test_the_averaged_policy_is_exported_and_dropout_is_not(bench, tmp_path):
     compare(model, Wandering(), played(bench, tmp_path, model), 60)
 
 
+def test_the_last_reward_is_an_input_where_the_agent_knows_it():
+    env = Wandering(longest=40)
+    model = small("gru", env, previous_reward=True, normalize_rewards=True).learn(120)
+    step = ExportedStep(model._problem, model.learner, model.normalizer, model._policy.return_scale)
+    inputs, session = step.example(), model.session()
+    observation, reward, rewards = env.reset(seed=5)[0], 0.0, set()
+    inputs["episode_start"][:] = True
+    for _ in range(5):
+        inputs |= {"obs": torch.as_tensor(observation).repeat(2, 1)}
+        inputs |= {"previous_reward": torch.full((2,), reward)}
+        found = step(inputs)
+        action = session.act(observation, previous_reward=reward)
+        assert np.abs(found["actions"][0].numpy() - action).max() <= TOLERANCE
+        inputs |= {f"h_in_{x}": found[f"h_out_{x}"] for x in (*step.fields, "previous_action")}
+        inputs["episode_start"] = torch.zeros(2, dtype=torch.bool)
+        observation, reward, *_ = env.step(action)
+        rewards.add(reward)
+    assert len(rewards) == 5
+    other = step(inputs | {"previous_reward": torch.full((2,), 9.0)})
+    assert not torch.equal(other["actions"], step(inputs)["actions"])
+
+
 def test_bad_calls_are_refused(tmp_path, monkeypatch):
     model = small("memoryless", Wandering())
     with pytest.raises(ValueError, match=r"path: got 'agent\.pt', expected a name in \.onnx or"):

@@ -155,10 +155,12 @@ def test_a_replay_of_another_environment_is_refused_by_name(saved):
         load(saved[1]).load_replay_buffer(file)
 
 
-def test_a_bounded_replay_is_refused_for_more_environments(tmp_path):
+def test_a_bounded_replay_is_shared_out_anew_for_more_environments(tmp_path):
     small("memoryless", wandering(2), buffer_size=50).learn(20).save_replay_buffer(tmp_path / "r")
-    with pytest.raises(ValueError, match="env: got 3 environments, expected at most 2"):
-        small("memoryless", wandering(3), buffer_size=50).load_replay_buffer(tmp_path / "r")
+    wider = small("memoryless", wandering(3), buffer_size=50)
+    wider.load_replay_buffer(tmp_path / "r")
+    assert (wider.replay.streams, wider.replay.capacity, wider.replay.steps) == (3, 50, 20)
+    assert wider.learn(60).replay.steps <= 50
 
 
 def test_settings_of_a_loaded_agent_can_be_changed(saved):

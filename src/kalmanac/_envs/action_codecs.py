@@ -1,4 +1,4 @@
-"""From an agent's actions, numbers or vectors, to those of an environment's space."""
+"""From an agent's actions, numbers or vectors, to those of an environment's space, and back."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -27,6 +27,10 @@ class ActionCodec(ABC):
     @abstractmethod
     def decode(self, actions: Any) -> NDArray[Any]:
         """Return what a vector environment's `step` takes, for a batch of the agent's actions."""
+
+    @abstractmethod
+    def encode(self, actions: Any) -> NDArray[Any]:
+        """Reverse `decode`; ValueError for what is no action of the space."""
 
     @abstractmethod
     def sample(
@@ -103,6 +107,10 @@ class DiscreteAction(ActionCodec):
         """(n,) → (n,)."""
         return _integers("action", np.asarray(actions), 0, self.size) + self._start
 
+    def encode(self, actions: Any) -> NDArray[np.int64]:
+        """(n,) → (n,)."""
+        return _integers("action", np.asarray(actions), self._start, self.size) - self._start
+
     def sample(
         self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
     ) -> NDArray[np.int64]:
@@ -118,7 +126,10 @@ class JointAction(ActionCodec):
     def __init__(self, space: spaces.MultiDiscrete | spaces.MultiBinary) -> None:
         self._counts = _counts(space)
         self._shape, self._dtype = space.shape, space.dtype
-        self._start = np.ravel(space.start) if isinstance(space, spaces.MultiDiscrete) else 0
+        counts_from = (
+            space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(space.shape)
+        )
+        self._start = np.ravel(counts_from).astype(np.int64)
         self.size = int(np.prod(np.array(self._counts, dtype=object)))
         if self.size > MOST_JOINT_ACTIONS:
             raise ValueError(
@@ -131,6 +142,13 @@ class JointAction(ActionCodec):
         joint = _integers("action", np.asarray(actions), 0, self.size)
         choices = np.stack(np.unravel_index(joint, self._counts), axis=1) + self._start
         return choices.reshape(len(joint), *self._shape).astype(self._dtype)
+
+    def encode(self, actions: Any) -> NDArray[np.int64]:
+        """(n, *shape) → (n,)."""
+        rows = _rows(np.asarray(actions), self._shape)
+        columns = zip(rows.reshape(len(rows), -1).T, self._start, self._counts, strict=True)
+        choices = [_integers("action", x, int(at), n) - at for x, at, n in columns]
+        return np.ravel_multi_index(choices, self._counts).astype(np.int64)
 
     def sample(
         self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
@@ -167,11 +185,31 @@ class BoxAction(ActionCodec):
         values = self._low * (1 - share) + self._high * share
         return values.reshape(len(actions), *self._space.shape).astype(self._space.dtype)
 
+    def encode(self, actions: Any) -> NDArray[np.float32]:
+        """(n, *shape) → (n, A)."""
+        rows = _rows(np.asarray(actions), self._space.shape)
+        values = rows.reshape(len(rows), self.size).astype(np.float64)
+        width = self._high - self._low
+        inner = 2.0 * (values - self._low) / np.where(width > 0, width, 1.0) - 1.0
+        inner[:, width == 0] = 0.0
+        if not (np.abs(inner) <= 1 + _ROUNDING).all():
+            raise ValueError(
+                f"action: got {values.min()} to {values.max()}, expected values within the bounds "
+                f"of {self._space}"
+            )
+        return inner.clip(-1, 1).astype(np.float32)
+
     def sample(
         self, rng: np.random.Generator, n: int, mask: NDArray[np.bool_] | None = None
     ) -> NDArray[np.float32]:
         """float32 (n, A)."""
         return rng.uniform(-1, 1, size=(n, self.size)).astype(np.float32)
+
+
+def _rows(actions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    if actions.shape[1:] != shape or not actions.ndim:
+        raise ValueError(f"action: got shape {actions.shape}, expected {('n', *shape)}")
+    return actions
 
 
 def _sample(

@@ -1,4 +1,5 @@
-"""From observations of an environment's space to the vector and the images of an `Observation`.
+"""From observations of an environment's space to the vector and the images of an `Observation`,
+and back.
 
 A space is a tree of Tuple and Dict with leaves of other kinds. A leaf becomes features, one-hot
 where it counts choices, or stays an image.
@@ -48,6 +49,10 @@ class Part(ABC):
     def encode(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Turn rows (n, *shape) into (n, width): float32 features, or uint8 pixels of an image."""
 
+    @abstractmethod
+    def decode(self, encoded: NDArray[Any]) -> NDArray[Any]:
+        """Reverse `encode`, up to the precision of float32."""
+
     def is_single(self, observation: Any) -> bool:
         """Return whether this is one observation, and not a batch of them."""
         shape = np.shape(self._select(observation))
@@ -94,13 +99,18 @@ class Part(ABC):
 class Numbers(Part):
     """A Box or a MultiBinary of any shape, flattened."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], *, scaled: bool) -> None:
+    def __init__(self, path: Path, space: Space, *, scaled: bool) -> None:
+        shape = space.shape or ()
         super().__init__(path, shape, int(np.prod(shape)))
-        self.scaled = scaled
+        self.scaled, self._dtype = scaled, space.dtype
 
     def encode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """See `Part`."""
         return rows.reshape(len(rows), self.width).astype(np.float32)
+
+    def decode(self, encoded: NDArray[Any]) -> NDArray[Any]:
+        """See `Part`."""
+        return encoded.reshape(len(encoded), *self.shape).astype(self._dtype)
 
 
 class Choices(Part):
@@ -110,7 +120,7 @@ class Choices(Part):
         shape = () if isinstance(space, spaces.Discrete) else space.nvec.shape
         counts = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
         self.counts, self.start = counts.astype(np.int64), np.ravel(space.start).astype(np.int64)
-        self._first = self.counts.cumsum() - self.counts
+        self._first, self._dtype = self.counts.cumsum() - self.counts, space.dtype
         super().__init__(path, tuple(int(n) for n in shape), int(self.counts.sum()))
 
     def encode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -133,6 +143,12 @@ class Choices(Part):
         features[np.arange(len(rows))[:, None], self._first + index] = 1.0
         return features
 
+    def decode(self, encoded: NDArray[Any]) -> NDArray[Any]:
+        """See `Part`; a missing reading, all zeros, becomes the first choice."""
+        codes = np.split(encoded, self._first[1:], axis=1)
+        index = np.stack([code.argmax(1) for code in codes], axis=1) + self.start
+        return index.reshape(len(encoded), *self.shape).astype(self._dtype)
+
 
 class Image(Part):
     """A uint8 Box of 0 … 255 with two or three axes; channels may come first or last."""
@@ -152,6 +168,12 @@ class Image(Part):
         if self.channels_last and len(rows):
             rows = np.moveaxis(rows, -1, 1)
         return rows.reshape(len(rows), self.width).astype(np.uint8)
+
+    def decode(self, encoded: NDArray[Any]) -> NDArray[np.uint8]:
+        """See `Part`."""
+        rows = encoded.reshape(len(encoded), *self.channels_first)
+        rows = np.moveaxis(rows, 1, -1) if self.channels_last else rows
+        return rows.reshape(len(encoded), *self.shape)
 
 
 def is_image(space: Space) -> bool:
@@ -173,11 +195,11 @@ def is_image(space: Space) -> bool:
 def parts(space: Space, path: Path = ()) -> list[Part]:
     """List the leaves of `space` in order; kinds that cannot be read are refused by name."""
     if isinstance(space, spaces.Box):
-        return [Image(path, space) if is_image(space) else Numbers(path, space.shape, scaled=True)]
+        return [Image(path, space) if is_image(space) else Numbers(path, space, scaled=True)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return [Choices(path, space)]
     if isinstance(space, spaces.MultiBinary):
-        return [Numbers(path, space.shape, scaled=False)]
+        return [Numbers(path, space, scaled=False)]
     if isinstance(space, spaces.Dict):
         return [part for key, inner in space.items() for part in parts(inner, (*path, key))]
     if isinstance(space, spaces.Tuple):
@@ -200,7 +222,7 @@ class ObservationCodec:
     """
 
     def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
-        leaves = parts(space)
+        leaves, self._space = parts(space), space
         self._mask: Part | None = None
         if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
             for part in leaves:
@@ -236,6 +258,21 @@ class ObservationCodec:
         vector = features[0] if len(features) == 1 else np.concatenate(features, axis=1)
         return Observation(vector, np.concatenate(images, axis=1) if images else None)
 
+    def decode(self, observation: Observation[NDArray[Any]]) -> Any:
+        """Return a batch as a vector environment gives it; see `Part.decode`."""
+        rows: dict[Path, NDArray[Any]] = {}
+        encoded = (observation.vector, self._features), (observation.images, self._images)
+        for values, leaves in encoded:
+            at = 0
+            for part in leaves:
+                assert values is not None
+                rows[part.path] = part.decode(values[:, at : at + part.width])
+                at += part.width
+        if self._mask is not None:
+            assert observation.action_mask is not None
+            rows[self._mask.path] = self._mask.decode(observation.action_mask)
+        return _tree(self._space, (), rows)
+
     def action_mask(self, batch: Any) -> NDArray[Any] | None:
         """Return the masks inside the observations, (n, …); None if there are none."""
         return None if self._mask is None else self._mask.rows(batch)
@@ -249,6 +286,15 @@ class ObservationCodec:
             return observation, False
         single = first.is_single(observation)
         return ([observation] if single else observation), single
+
+
+def _tree(space: Space, path: Path, leaves: Mapping[Path, NDArray[Any]]) -> Any:
+    """Leaves by their path, in the form of a batch of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {key: _tree(inner, (*path, key), leaves) for key, inner in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_tree(inner, (*path, i), leaves) for i, inner in enumerate(space))
+    return leaves[path]
 
 
 def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:

@@ -162,16 +162,22 @@ class PolicyTrace:
         """The keys of infos that the model asks for."""
         return self.model.info_keys
 
+    @property
+    def previous_reward(self) -> bool:
+        """Whether the model asks for the last step's reward."""
+        return self.model.previous_reward
+
     def predict(
         self, observation: Any, state: Any = None,
         episode_start: NDArray[np.bool_] | None = None, deterministic: bool = False,
-        action_masks: Any = None, observed: Any = None,
+        action_masks: Any = None, observed: Any = None, previous_reward: Any = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The model's own answer for one environment, (1, …)."""
         with self._hooked(), self.model.eager_acting():
             action, after = self.model.predict(
-                observation, state, episode_start, deterministic, action_masks, observed
-            )
+                observation, state, episode_start, deterministic, action_masks, observed,
+                previous_reward,
+            )  # fmt: skip
         self._masks.append(action_masks)
         self._observed.append(observed)
         self._actions.append(after.previous_action)

@@ -46,7 +46,7 @@ class Experiment(AllSettings):
     @property
     def hash(self) -> str:
         """12 hexadecimal digits: equal for equal experiments, on every machine."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self._said(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def part(self, kind: type[Part]) -> Part:
@@ -74,7 +74,11 @@ class Experiment(AllSettings):
 
     def to_data(self) -> dict[str, Any]:
         """The experiment as JSON has it: mappings, lists, strings, numbers."""
-        data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        data: dict[str, Any] = json.loads(json.dumps(self._said()))
+        return data
+
+    def _said(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
         return {k: x for k, x in data.items() if k not in UNSAID or x != EARLIER[k]}
 
     def to_json(self) -> str:

@@ -152,8 +152,11 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         fill, dtype = size.dtype == "bool", getattr(torch, size.dtype)
         return torch.full((rows, steps + 1, *size.shape), fill, dtype=dtype, device=device)
 
+    observation = sizes.observation_parts.map(part)
+    if experiment.previous_reward:
+        observation = observation._replace(previous_reward=zeros(steps + 1))
     return Batch(
-        observation=sizes.observation_parts.map(part),
+        observation=observation,
         previous_action=zeros(steps + 1, sizes.action),
         action=zeros(steps, sizes.action),
         reward=zeros(steps),

@@ -3,7 +3,8 @@
 `Counted` says which steps count. What stands at the others, NaN included, reaches neither a loss
 nor a gradient. `continuous_losses` are those of one action that a policy drew at each step;
 `discrete_losses` know all actions with their shares (Christodoulou, 2019). Both are two launches of
-kernels of ours on a GPU, instead of some eighty.
+kernels of ours on a GPU, instead of some eighty. `near_data` adds a term that keeps the actor close
+to the actions in the replay.
 """
 
 import math
@@ -247,6 +248,29 @@ def fused_continuous_losses(
         q, frozen, following, entropy, next_entropy, reward, terminated, valid, log_alpha,
         gamma=rules.gamma, entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target,
     ))  # fmt: skip
+
+
+def near_data(losses: Losses, cloning: Tensor, q: Tensor, steps: Counted, weight: float) -> Losses:
+    """The actor's loss becomes (1 - w) loss / mean |Q| + w · mean cloning loss.
+
+    Divided by the size of Q, the value weighs the same whatever the rewards' unit
+    (Fujimoto & Gu, 2021).
+
+    Args:
+        losses: the actor's root is the first.
+        cloning: (B, T), how unlikely the data's actions are.
+        q: (2, B, T), Q of the data's actions.
+        weight: w in [0, 1].
+    """
+    size = steps.mean(q.detach().abs()).mean().clamp(min=1e-6)
+    share, mean = (1 - weight) / size, steps.mean(cloning)
+    slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
+    slopes = [share * slopes[0], *slopes[1:], torch.full_like(mean, weight)]
+    actor = share * losses.losses["actor_loss"] + weight * mean
+    return Losses(
+        [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},
+        losses.numbers | {"cloning_loss": mean.detach()},
+    )  # fmt: skip
 
 
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")

@@ -1,13 +1,15 @@
 """The replay: takes single steps of many streams, hands out batches of windows.
 
 Sub-trajectories are right-padded and hold T+1 observations. Windows begin with the initial belief
-and a zero previous action; the true previous action and burn-in are options.
+and a zero previous action; the true previous action, rewards as inputs and burn-in are options.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.transfer import sent
@@ -38,6 +40,15 @@ from kalmanac._replay.storage import (
 )
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
+
+
+class StoredEpisode(NamedTuple):
+    """An episode of L transitions, on the host."""
+
+    observation: Observation[NDArray[Any]]  # (L + 1, …)
+    action: NDArray[Any]  # (L,) numbers, or (L, A)
+    reward: NDArray[np.float32]  # (L,)
+    terminated: bool  # else it was truncated, or is under way
 
 
 class Replay:
@@ -135,6 +146,51 @@ class Replay:
         self._episodes.extend(at)
         self._episodes.close(at[ends | stops])
 
+    def add_episode(self, episode: StoredEpisode) -> None:
+        """Add a whole episode to the stream without an open one that holds the fewest steps."""
+        free = np.flatnonzero(~self._episodes.open)
+        steps, share = len(episode.reward), self._episodes.share
+        if not free.size:
+            raise ValueError("add_episode: got open episodes in all streams, expected one without")
+        if steps < 1 or (share is not None and steps > share):
+            most = "" if share is None else f" and at most {share}, a stream's share"
+            raise ValueError(f"add_episode: got {steps} steps, expected at least 1{most}")
+        stream = free[self._episodes.transitions[free].argmin()][None]
+        each = np.repeat(stream, steps)
+        ends = np.zeros(steps, np.bool_)
+        ends[-1] = episode.terminated
+        done = {
+            "action": check_actions(episode.action, each, self.sizes),
+            "reward": check_rewards(episode.reward, each),
+            "terminated": torch.from_numpy(ends),
+        }
+        parts = self._storage.parts
+        token = check_observations(episode.observation, np.repeat(stream, steps + 1), parts)
+        self._episodes.make_room(stream, steps)
+        self._make_rows(stream, steps + 1)
+        positions = self._episodes.head[stream] + np.arange(steps + 1)
+        rows = self._storage.rows_at(stream, positions)
+        there, *fields = sent([rows, *done.values(), *token.values()], self.device)
+        names = [*done, *token]
+        for name, x in zip(names, fields, strict=True):
+            self._storage.write(there[: len(x)], **{name: x})
+        self._episodes.begin(stream)
+        self._episodes.extend(stream, steps)
+        self._episodes.close(stream)
+
+    def stored_episodes(self) -> Iterator[StoredEpisode]:
+        """All episodes held, each as far as it has come."""
+        for entry in self._episodes.table().entries[:, : self.episodes].T.tolist():
+            stream, first, steps = entry
+            positions = first + np.arange(steps + 1)
+            at = self._storage.index(np.full_like(positions, stream), positions)
+            observation = self._storage.read_observation(at).map(lambda x: x.cpu().numpy())
+            action, reward, ends = (
+                self._storage.read(name, at[:-1]).cpu().numpy()
+                for name in ("action", "reward", "terminated")
+            )
+            yield StoredEpisode(observation, action, reward, bool(ends[-1]))
+
     def close(self, streams: Values | None = None) -> None:
         """End the open episodes of these streams, or of all, as truncated.
 
@@ -146,29 +202,31 @@ class Replay:
 
     def sample(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
-        burn_in: int = 0, true_previous_action: bool = False, packed: bool = False,
+        burn_in: int = 0, true_previous_action: bool = False, previous_reward: bool = False,
+        packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Sample `batch` windows of up to `context` transitions by a rule of `RULES`.
 
         Each window is extended to the left by up to `burn_in` stored steps, which are not `valid`.
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
+        With `true_previous_action`, windows begin with what was done (and gained) before them;
+        with `previous_reward`, observations have that part.
         """
+        previous = {
+            "true_previous_action": true_previous_action, "previous_reward": previous_reward
+        }  # fmt: skip
         if rule == "episodes" and not packed:
             self._check_sampling(batch, context, burn_in, rule)
             windows, places = sample_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
-            return collate(
-                places, windows, self._storage, true_previous_action=true_previous_action
-            )
+            return collate(places, windows, self._storage, **previous)
         windows = self.sample_windows(
             batch, context, generator=generator, rule=rule, burn_in=burn_in
         )
-        return self.gather(
-            windows, context + burn_in, true_previous_action=true_previous_action, packed=packed
-        )
+        return self.gather(windows, context + burn_in, **previous, packed=packed)
 
     def sample_windows(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
@@ -191,11 +249,14 @@ class Replay:
 
     def gather(
         self, windows: Windows, most: int, *, true_previous_action: bool = False,
-        packed: bool = False,
+        previous_reward: bool = False, packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Read windows of up to `most` transitions. Only packed ones need the host."""
         places = (lay_packed if packed else lay_one_a_row)(windows, self._storage, most + 1)
-        return collate(places, windows, self._storage, true_previous_action=true_previous_action)
+        return collate(
+            places, windows, self._storage, true_previous_action=true_previous_action,
+            previous_reward=previous_reward,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Copy all steps and the bookkeeping to the host, as tensors and plain data."""
@@ -222,8 +283,8 @@ class Replay:
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 
-    def _make_rows(self, streams: Indices) -> None:
-        needed, rows = self._episodes.rows_needed(streams), self._storage.rows
+    def _make_rows(self, streams: Indices, more: int = 1) -> None:
+        needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows
         if needed <= rows:
             return
         while rows < needed:

@@ -56,9 +56,9 @@ class Episodes:
             self._changed.clear()
         return Table(self._entries, self._episode_count)
 
-    def rows_needed(self, streams: Indices) -> int:
-        """Count the rows for what these streams have and one observation more."""
-        return int((self.head[streams] - self.tail[streams]).max(initial=0)) + 1
+    def rows_needed(self, streams: Indices, more: int = 1) -> int:
+        """Count the rows for what these streams have and so many observations more."""
+        return int((self.head[streams] - self.tail[streams]).max(initial=0)) + more
 
     def index_rows(self, rows: int) -> None:
         """Find episodes by their first row, in rings of `rows`. Only eviction asks for it."""
@@ -78,17 +78,18 @@ class Episodes:
         self.open[streams] = True
         self.head[streams] += 1
 
-    def make_room(self, streams: Indices) -> None:
-        """Let whole oldest episodes leave where one transition more would exceed the share.
+    def make_room(self, streams: Indices, steps: int = 1) -> None:
+        """Let whole oldest episodes leave where so many transitions more would exceed the share.
 
-        Every episode has a transition, so one for each stream is enough. An open episode that
-        fills the share on its own loses its oldest step instead.
+        An open episode that fills the share on its own loses its oldest step instead.
         """
         if self.share is None:
             return
-        full = streams[self.transitions[streams] >= self.share]
-        if full.size == 0:
-            return
+        while (full := streams[self.transitions[streams] + steps > self.share]).size:
+            self._make_room(full)
+
+    def _make_room(self, full: Indices) -> None:
+        """Let the oldest episode of each of these streams leave."""
         oldest = self._slot_at[full, self.tail[full] % self._rows]
         alone = oldest == self.slot[full]
         slots, shortened = oldest[~alone], full[alone]
@@ -102,8 +103,8 @@ class Episodes:
         self._place(oldest[alone])
         self._remove(slots)
 
-    def extend(self, streams: Indices) -> None:
-        """Count one transition and one observation more in each stream."""
+    def extend(self, streams: Indices, steps: int = 1) -> None:
+        """Count so many transitions and observations more in each stream."""
         fresh = streams[self.slot[streams] < 0]
         if fresh.size:
             count, slots = self.count, np.arange(self.count, self.count + fresh.size)
@@ -114,9 +115,9 @@ class Episodes:
             self._table[STREAM, slots] = fresh
             self._table[FIRST, slots] = self.head[fresh] - 1
             self._place(slots)
-        self.head[streams] += 1
-        self.transitions[streams] += 1
-        self._table[LENGTH, self.slot[streams]] += 1
+        self.head[streams] += steps
+        self.transitions[streams] += steps
+        self._table[LENGTH, self.slot[streams]] += steps
         self._note(self.slot[streams])
 
     def close(self, streams: Indices) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kalmanac._observation import Observation
 from kalmanac._ops.windows import (
@@ -213,18 +214,25 @@ def first_fit_decreasing(sizes: Indices, width: int) -> tuple[Indices, Indices, 
 
 
 def collate(
-    layout: Layout, windows: Windows, storage: Storage, *, true_previous_action: bool
-) -> Batch:
+    layout: Layout, windows: Windows, storage: Storage, *, true_previous_action: bool,
+    previous_reward: bool,
+) -> Batch:  # fmt: skip
     """Read the batch of a layout. Padded places read the zero row, so all pads are zero."""
     codes = storage.codes if storage.sizes.discrete else None
     steps = read_windows(
         storage.fields, layout.token, layout.step, codes, several_a_row=layout.reset is not None
     )
     previous = steps.previous_action
-    if true_previous_action:
-        last_actions = storage.read_actions(_row_before(windows, storage))
-        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, last_actions)
     observation = storage.read_observation(layout.token, steps.observation)
+    if previous_reward:  # as with actions: that of a token follows its left neighbor
+        observation = observation._replace(previous_reward=pad(steps.reward, (1, 0)))
+    if true_previous_action:
+        before = _row_before(windows, storage)
+        last_actions = storage.read_actions(before)
+        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, last_actions)
+        if observation.previous_reward is not None:
+            rewards = observation.previous_reward.view(-1)
+            rewards.index_copy_(0, layout.begins, storage.read("reward", before))
     return Batch(observation, *steps[1:], layout.valid, layout.lengths, layout.reset)
 
 

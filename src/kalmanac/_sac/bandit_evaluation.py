@@ -28,6 +28,7 @@ class Tally(NamedTuple):
     """What n episodes have come to. All (n,)."""
 
     reward: Tensor  # float64: undiscounted return so far
+    gained: Tensor  # float64: by the last step
     length: Tensor  # int64: steps
     last_action: Tensor  # int64
     won: Tensor  # bool
@@ -58,7 +59,7 @@ class BanditRules:
         sigma = between(self._low["sigma"], self._high["sigma"], uniform[1])
         never = torch.zeros_like(mu, dtype=torch.bool)
         steps = torch.zeros_like(mu, dtype=torch.int64)
-        nothing = Tally(torch.zeros_like(mu), steps, steps, never, never)
+        nothing = Tally(torch.zeros_like(mu), torch.zeros_like(mu), steps, steps, never, never)
         return begin(torch, mu, sigma, noise), nothing
 
     def step(
@@ -68,6 +69,7 @@ class BanditRules:
         result, counts = outcome(torch, action, bandits, **self._pays), ~tally.over
         return ask(torch, bandits, action == ASK, noise), Tally(
             reward=torch.where(counts, tally.reward + result.reward, tally.reward),
+            gained=result.reward,
             length=tally.length + counts,
             last_action=torch.where(counts, action, tally.last_action),
             won=tally.won | (counts & result.won),
@@ -120,8 +122,7 @@ class BanditEvaluation:
         called before every `STEPS` steps; what it raises ends the evaluation.
         """
         device, many = self.policy.device, self.episodes
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.settle(device)
+        self.policy.settle()
 
         def normal(steps: int) -> NDArray[np.float64]:
             return np.concatenate([rng.standard_normal((steps, many)) for rng in draws], axis=1)
@@ -148,6 +149,8 @@ class BanditEvaluation:
         memory = PolicyState(self._kind(*tensors[_END + 1 :]), tensors[_END])
         for now in noise:
             current = Observation(observation(bandits, privileged=self.privileged))
+            if self.policy.learner.settings.previous_reward:
+                current = current._replace(previous_reward=tally.gained.float())
             action, memory = self.policy.choose(current, memory, episode_start=tally.length == 0)
             bandits, tally = self.bandits.step(bandits, tally, action, now)
         return [*bandits, *tally, memory.previous_action, *memory.encoder]

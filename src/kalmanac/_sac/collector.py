@@ -16,7 +16,7 @@ from kalmanac._envs.observation_codecs import ObservationCodec
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.episode_streams import Episode, EpisodeStreams, environment_output_checked
-from kalmanac._sac.observations import Arrays, ObservationReader
+from kalmanac._sac.observations import Arrays, ObservationReader, readings
 
 Float32 = NDArray[np.float32]
 
@@ -36,17 +36,20 @@ class Collector:
     """Steps a vector environment with a policy and stores what happened, stream i ↔ environment i.
 
     `parts` says which parts observations have beside the environment's own, as for an
-    `ObservationReader`. Without `bootstrap_truncated`, truncated episodes are stored as terminated.
+    `ObservationReader`; with `previous_reward`, the policy sees the last step's. Without
+    `bootstrap_truncated`, truncated episodes are stored as terminated.
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], observations: ObservationCodec, actions: ActionCodec,
-        replay: Replay | None = None, *, bootstrap_truncated: bool = True, **parts: bool,
+        replay: Replay | None = None, *, bootstrap_truncated: bool = True,
+        previous_reward: bool = False, **parts: bool,
     ) -> None:  # fmt: skip
         self.streams = EpisodeStreams(env)
         self.actions = actions
         self.reader = ObservationReader(observations, actions, **parts)
         self.replay, self.bootstrap_truncated = replay, bootstrap_truncated
+        self.previous_reward = previous_reward
         self.observation: Arrays  # of n environments, to act on next
         self.episode_start: NDArray[np.bool_]  # (n,)
 
@@ -59,7 +62,8 @@ class Collector:
             if self.replay is not None:
                 self.replay.begin(np.arange(self.streams.num_envs), self.observation)
         nobody = np.zeros(self.streams.num_envs, dtype=np.bool_)
-        return Collected(0, [], _readings(self.observation), np.zeros(len(nobody)), nobody, nobody)
+        self._show(np.zeros(len(nobody)))
+        return Collected(0, [], readings(self.observation), np.zeros(len(nobody)), nobody, nobody)
 
     def step(self, policy: Callable[[Arrays, NDArray[np.bool_]], NDArray[Any]]) -> Collected:
         """Act once in every environment.
@@ -99,13 +103,20 @@ class Collector:
                 if first is not None:
                     self.replay.begin(begun, first)
         self.observation, self.episode_start = current, arrival.begun
-        readings = _readings(next_observation)
+        self._show(np.where(arrival.begun, 0.0, arrival.reward))
+        new = readings(next_observation)
         if first is not None:
-            readings = np.concatenate([readings, _readings(first)])
+            new = np.concatenate([new, readings(first)])
         return Collected(
-            len(stepped), arrival.episodes, readings, arrival.reward, arrival.stepped,
+            len(stepped), arrival.episodes, new, arrival.reward, arrival.stepped,
             arrival.terminated | arrival.truncated,
         )  # fmt: skip
+
+    def _show(self, reward: NDArray[np.float64]) -> None:
+        """Put the reward of the last step beside the observation, where the policy sees it."""
+        if self.previous_reward:
+            shown = reward.astype(np.float32)
+            self.observation = self.observation._replace(previous_reward=shown)
 
     def state_dict(self) -> dict[str, Any] | None:
         """The episodes under way, once `reset` began them; None where the environment is mute."""
@@ -123,9 +134,3 @@ class Collector:
         self.streams.load_state_dict(state["streams"])
         self.observation = Observation.from_stored(state["sight"]).map(np.copy)
         self.episode_start = state["episode_start"].copy()
-
-
-def _readings(observation: Arrays) -> Float32:
-    """(k, O): the vectors that are not missing."""
-    vector, observed = observation.vector, observation.observed
-    return vector if observed is None else vector[observed]

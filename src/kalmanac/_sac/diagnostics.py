@@ -45,8 +45,9 @@ def beliefs(network: HistoryNetwork, history: History, tokens: Counted) -> dict[
     """Mean gain and posterior variance over tokens, channels and layers; {} without beliefs."""
     if not isinstance(network.encoder, KalmanEncoder):
         return {}
+    features = network.observation_features(history.observation)
     filtered = network.encoder.beliefs(
-        network.embed(network.observation_features(history.observation), history.previous_action),
+        network.embed(features, history.previous_action, history.observation.previous_reward),
         history.lengths,
         reset=history.reset,
         observed=history.observation.observed,

@@ -14,6 +14,8 @@ from kalmanac._ops.squashed_gaussian import Draw, Draws, draw, fused_draws, log_
 
 # A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
 FORBIDDEN = -1e30
+# Actions of data that are to be copied: their spread before the squashing, and the largest of them.
+BLUR, EDGE = 0.1, 0.999
 
 
 class ActionDistribution(ABC):
@@ -28,6 +30,10 @@ class ActionDistribution(ABC):
     @abstractmethod
     def mode(self, parameters: Tensor) -> Tensor:
         """The action to take without exploring, in the form of `sample`."""
+
+    @abstractmethod
+    def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """How far the policy is from having taken these actions (…, A), one-hot if discrete: (…)"""
 
     @abstractmethod
     def as_input(self, action: Tensor) -> Tensor:
@@ -70,6 +76,15 @@ class SquashedGaussian(ActionDistribution):
         """Draws of parameters (B, T + 1, 2A) by noise (2, B, T, A), in the form of kernels."""
         return fused_draws(parameters, noise, self.log_std_range)
 
+    def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """-log N(u) up to a constant, Σ over A, of u = atanh(action) with a spread of `BLUR`.
+
+        The spread keeps a policy that copies a deterministic one from becoming certain.
+        """
+        mean, log_std = split(parameters, self.log_std_range)
+        off = torch.atanh(action.clamp(-EDGE, EDGE)) - mean
+        return (0.5 * (off.square() + BLUR**2) * torch.exp(-2 * log_std) + log_std).sum(-1)
+
     def as_input(self, action: Tensor) -> Tensor:
         """The action itself."""
         return action
@@ -103,6 +118,10 @@ class Categorical(ActionDistribution):
     def mode(self, parameters: Tensor) -> Tensor:
         """The likeliest action."""
         return parameters.argmax(-1)
+
+    def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """-log π."""
+        return -(F.log_softmax(parameters, -1) * action).sum(-1)
 
     def as_input(self, action: Tensor) -> Tensor:
         """One-hot."""

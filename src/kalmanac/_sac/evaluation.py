@@ -31,6 +31,8 @@ class PredictingModel(Protocol):
 
     A model with an attribute `info_keys` is given more: `predict` gets `info["observed"]` as its
     argument `observed` and `info["action_mask"]` as `action_masks`, where these keys are named.
+    One with a true attribute `previous_reward` is given the rewards of the last step, (n,), under
+    that name, 0 at an episode's start.
     """
 
     def predict(
@@ -135,6 +137,7 @@ def evaluate_policy(
     observation, infos = streams.reset(seed)
     over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
+    shown = {"previous_reward": np.zeros(n)} if getattr(model, "previous_reward", False) else {}
     predict = _blaming_environment(model.predict)
     steps, done = 0, 0
     while done < sum(quota):
@@ -142,7 +145,7 @@ def evaluate_policy(
             each_step(steps, done, sum(quota))
         actions, state = predict(
             observation, state=state, episode_start=starts, deterministic=deterministic,
-            **_arguments(reader, observation, infos, over),
+            **_arguments(reader, observation, infos, over), **shown,
         )  # fmt: skip
         arrival = streams.step(actions)
         if not np.isfinite(arrival.reward).all():
@@ -151,6 +154,7 @@ def evaluate_policy(
                 f"the environment gave a wrong reward: got {wrong}, expected finite numbers"
             )
         observation, infos, starts = arrival.observation, arrival.infos, arrival.begun
+        shown = {name: np.where(starts, 0.0, arrival.reward) for name in shown}
         over = arrival.terminated & ~starts  # NEXT_STEP: nothing is chosen before the reset
         steps += 1
         ended = [(episode, False) for episode in arrival.episodes]

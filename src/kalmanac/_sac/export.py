@@ -59,11 +59,11 @@ def export_step(step: ExportedStep, path: str | os.PathLike[str], **about: Any) 
 
 
 def digest(step: ExportedStep) -> str:
-    """SHA-256 of the weights, the normalizer and the environment's actions."""
+    """SHA-256 of the weights, the normalizers and the environment's actions."""
     tensors = dict(step.state_dict())
-    if step.normalizer is not None:
-        state = step.normalizer.state_dict()
-        tensors |= {f"normalizer.{name}": torch.as_tensor(x) for name, x in state.items()}
+    for normalizer in step.normalizers:
+        kind, state = type(normalizer).__name__, normalizer.state_dict()
+        tensors |= {f"{kind}.{name}": torch.as_tensor(x) for name, x in state.items()}
     found = hashlib.sha256()
     for name, x in sorted(tensors.items()):
         found.update(f"{name} {x.dtype} {list(x.shape)}\n".encode())

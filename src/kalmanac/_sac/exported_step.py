@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from kalmanac._envs.observation_codecs import Choices, Image, Part
 from kalmanac._observation import Observation
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.normalization import ObservationNormalizer
+from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
 from kalmanac._sac.problem import Problem
 
 F32 = torch.float32  # whatever a program has set for its own tensors
@@ -27,18 +27,19 @@ ROWS = 2  # of an example: a trace of one would take the number as meant
 class ExportedStep(nn.Module):
     """From observations and memory to the environment's own actions and the memory behind them.
 
-    In: `obs` (or `obs_KEY` …), `h_in_FIELD` …, `episode_start`, and `observed` and `action_mask`
-    where the agent knows them. Out: `actions`, `h_out_FIELD` …, `belief_mean` and
+    In: `obs` (or `obs_KEY` …), `h_in_FIELD` …, `episode_start`, and `observed`, `action_mask` and
+    `previous_reward` where the agent knows them. Out: `actions`, `h_out_FIELD` …, `belief_mean` and
     `belief_variance` of a Kalman encoder, and with `distribution` the policy's parameters.
     The policy is a copy on the CPU that does not learn.
     """
 
     def __init__(
-        self, problem: Problem, learner: Learner, normalizer: ObservationNormalizer | None, *,
-        distribution: bool = False,
+        self, problem: Problem, learner: Learner, normalizer: ObservationNormalizer | None,
+        return_scale: ReturnScale | None = None, *, distribution: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.problem, self.normalizer, self.distribution = problem, normalizer, distribution
+        self.problem, self.distribution = problem, distribution
+        self.normalizers = [x for x in (normalizer, return_scale) if x is not None]
         self.actor = copy.deepcopy(learner.averaged).cpu().requires_grad_(False).eval()
         leaves = problem.observations.leaves
         self.parts = dict(zip(_names(leaves), leaves, strict=True))
@@ -47,6 +48,7 @@ class ExportedStep(nn.Module):
         self.fields: tuple[str, ...] = getattr(self.state, "_fields", ())
         self.shows_belief = {"mean", "variance"} <= set(self.fields)
         self.reads_previous = network.encoder is not None and network.previous_action
+        self.reads_reward = learner.settings.previous_reward
         # of the environment: all actions (A, …), or the lowest and the highest one (2, …)
         own = np.arange(actions.size)
         if not actions.discrete:
@@ -71,14 +73,18 @@ class ExportedStep(nn.Module):
             inputs["observed"] = torch.ones(ROWS, dtype=torch.bool)
         if sizes.action_mask:
             inputs["action_mask"] = torch.ones(ROWS, sizes.action, dtype=torch.bool)
+        if self.reads_reward:
+            inputs["previous_reward"] = torch.zeros(ROWS, dtype=F32)
         return inputs
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensors:
         """One step of n episodes."""
         start = inputs["episode_start"]
         observation = self._observe(inputs)
-        if self.normalizer is not None:
-            observation = self.normalizer.normalize(observation)
+        if self.reads_reward:
+            observation = observation._replace(previous_reward=inputs["previous_reward"])
+        for normalizer in self.normalizers:
+            observation = normalizer.normalize(observation)
         state = type(self.state)(*(inputs[f"h_in_{name}"] for name in self.fields))
         if self.reads_previous:
             previous = inputs["h_in_previous_action"]

@@ -15,11 +15,13 @@ from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
+    Counted,
     Losses,
     Rules,
     continuous_losses,
     discrete_losses,
     fused_continuous_losses,
+    near_data,
     takes_last_token,
 )
 from kalmanac._ops.squashed_gaussian import fused_taken
@@ -57,7 +59,7 @@ class Learner:
         self.settings, self.sizes = settings, sizes
         # a caller may give `observed` and a mask where no environment does
         acting_sizes = sizes._replace(observed=True, action_mask=True, privileged=0)
-        self._acting_parts = acting_sizes.observation_parts
+        self._acting_parts = _parts(acting_sizes, settings)
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         keep_freed_memory(self.device)
         seeds = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
@@ -85,6 +87,9 @@ class Learner:
         log = math.log(start) if start else -math.inf
         self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
+        # Near data, these keep a policy from becoming certain, and values are those of rewards.
+        self._near_rules = Rules(settings.gamma, OBJECTIVES["value"], entropy_in_target=False)
+        self._no_temperature = torch.full_like(self.log_alpha, -math.inf, requires_grad=False)
 
         learned: dict[str, list[Tensor]] = {
             "actor": list(self.actor.parameters()),
@@ -116,7 +121,8 @@ class Learner:
 
         Args:
             previous_action: (n, A), one-hot if discrete (`action_as_input`).
-            episode_start: (n,) bool: the memory is emptied first, and there is no previous action.
+            episode_start: (n,) bool: the memory is emptied first, and there is no previous action
+                and no previous reward.
             explore: draw from the policy; False takes its mode.
             generator: draws the actions; None is the learner's own, `acting`.
             averaged: the actor with averaged weights acts, not the newest one.
@@ -144,11 +150,15 @@ class Learner:
         """An action of `act` as the next step's `previous_action`, (n, A)."""
         return self.actor.distribution.as_input(action)
 
-    def update(self, batch: Batch) -> Metrics:
-        """One step of actor, critic, target and temperature; metrics are 0-d tensors."""
+    def update(self, batch: Batch, *, near: float = 0.0) -> Metrics:
+        """One step of actor, critic, target and temperature; metrics are 0-d tensors.
+
+        `near` is the weight of staying near the batch's actions (`near_data`), from 0 to 1. Above
+        0, there is no temperature: the data's spread stands in for entropy.
+        """
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        losses = self._losses(batch)
+        losses = self._losses(batch, near)
         gradients = torch.autograd.grad(
             losses.roots, self._learned, losses.slopes, materialize_grads=True
         )
@@ -162,15 +172,29 @@ class Learner:
         losses = self._losses(batch)
         return losses.losses, _metrics(losses.losses | losses.numbers)
 
-    def _losses(self, batch: Batch) -> Losses:
+    def _losses(self, batch: Batch, near: float = 0.0) -> Losses:
         history = read_history(batch)
         critic_history = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
-        return losses(batch, history, critic_history)
+        return losses(batch, history, critic_history, near)
 
-    def _discrete_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
+    def _temperature(self, near: float) -> tuple[Tensor, Rules]:
+        """log α, and the rules that go with it."""
+        return (self._no_temperature, self._near_rules) if near else (self.log_alpha, self.rules)
+
+    def _near(
+        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, near: float
+    ) -> Losses:
+        """The losses with a term for staying near the batch's actions, whose Q are (2, B, T)."""
+        action = batch.action.masked_fill(~batch.valid[..., None], 0)
+        cloning = self.actor.distribution.cloning_loss(parameters[:, :-1], action)
+        return near_data(losses, cloning, q, Counted.of(batch.valid), near)
+
+    def _discrete_losses(
+        self, batch: Batch, history: History, critic_history: History, near: float
+    ) -> Losses:
         actor, critic, target = self.actor, self.critic, self.target
         mask = history.observation.action_mask
         allowed = None if mask is None else mask[:, :-1]
@@ -185,15 +209,21 @@ class Learner:
         goal: float | Tensor = self.entropy_goal
         if allowed is not None and self.learns_temperature:
             goal = self.settings.goal_among(allowed.sum(-1))
-        return discrete_losses(
+        losses = discrete_losses(
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
-            self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
+            *self._temperature(near), entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
+        if not near:
+            return losses
+        taken = (q.detach()[:, :, : batch.action.shape[1]] * batch.action).sum(-1)
+        return self._near(losses, batch, logits, taken, near)
 
-    def _continuous_losses(self, batch: Batch, history: History, critic_history: History) -> Losses:
+    def _continuous_losses(
+        self, batch: Batch, history: History, critic_history: History, near: float
+    ) -> Losses:
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
-        if takes_last_token(batch.reward, self.sizes.action):
+        if not near and takes_last_token(batch.reward, self.sizes.action):
             return self._drawn_losses(distribution, batch, history, critic_history)
         parameters, next_features, features = self.streams(
             (history, critic_history),
@@ -207,12 +237,13 @@ class Learner:
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
         q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
-        return continuous_losses(
+        losses = continuous_losses(
             q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
             batch.reward,
-            batch.terminated, batch.valid, self.log_alpha, self.rules,
+            batch.terminated, batch.valid, *self._temperature(near),
             entropy_goal=self.entropy_goal,
         )  # fmt: skip
+        return self._near(losses, batch, parameters, q, near) if near else losses
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
@@ -311,12 +342,19 @@ def _metrics(values: Mapping[str, Tensor]) -> Metrics:
     return {f"train/{name}": x.detach() for name, x in values.items()}
 
 
+def _parts(sizes: Sizes, settings: AgentSettings) -> Observation[PartSize]:
+    """What the networks read of an observation."""
+    reward = PartSize((), "float32") if settings.previous_reward else None
+    return sizes.observation_parts._replace(previous_reward=reward)
+
+
 def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
     """The batch has the shapes of these sizes."""
     rows, steps = batch.reward.shape
     tokens = (rows, steps + 1)
     optional = ("observed",) if settings.privileged_critic else ("observed", "privileged")
-    check_parts("batch.observation", batch.observation, sizes.observation_parts, tokens, optional)
+    parts = _parts(sizes, settings)
+    check_parts("batch.observation", batch.observation, parts, tokens, optional)
     expected = {
         "previous_action": (*tokens, sizes.action),
         "action": (rows, steps, sizes.action),

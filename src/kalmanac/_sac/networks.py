@@ -28,11 +28,12 @@ ImageShape = tuple[int, int, int]  # channels, height, width
 class History(NamedTuple):
     """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients.
 
-    The observation's vector and the previous action are views of `joined`, in which they lie side
-    by side. Its action mask is True on pads: a policy needs one action.
+    The observation's vector, the previous action and, where the agent sees it, the previous reward
+    are views of `joined`, in which they lie side by side. The observation's action mask is True on
+    pads: a policy needs one action.
     """
 
-    joined: Tensor  # (B, T + 1, O + A)
+    joined: Tensor  # (B, T + 1, O + A), or one more
     observation: Observation[Tensor]  # (B, T + 1, …), without a privileged part
     previous_action: Tensor  # (B, T + 1, A)
     lengths: Tensor  # (B,)
@@ -55,17 +56,26 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     parts = [observation.vector, batch.previous_action]
     if privileged and observation.privileged is not None:
         parts.insert(1, observation.privileged)
+    ends = [-batch.previous_action.shape[-1]]
+    if observation.previous_reward is not None:
+        parts.append(observation.previous_reward[..., None])
+        ends = [ends[0] - 1, -1]
     joined = join_tokens(parts, batch.lengths)
-    vector, previous_action = joined.tensor_split([-batch.previous_action.shape[-1]], -1)
+    vector, previous_action, *reward = joined.tensor_split(ends, -1)
     mask = observation.action_mask
     if mask is not None:
         mask = mask | token_pads(mask, batch.lengths)[..., None]
-    observation = observation._replace(vector=vector, action_mask=mask, privileged=None)
+    observation = observation._replace(
+        vector=vector, action_mask=mask, privileged=None,
+        previous_reward=reward[0][..., 0] if reward else None,
+    )  # fmt: skip
     return History(joined, observation, previous_action, batch.lengths, batch.reset)
 
 
 class HistoryNetwork(nn.Module):
     """[z_t, o_t] with z = encoder(W [o_t, a_{t-1}]); o_t alone if the encoder has no memory.
+
+    With `previous_reward`, r_{t-1} stands behind a_{t-1}.
 
     Where there are images, o_t is the observation's vector with their features beside it.
     """
@@ -85,7 +95,7 @@ class HistoryNetwork(nn.Module):
         self.embedder = None
         self.features = observation
         if self.encoder is not None:
-            inputs = observation + action * settings.previous_action
+            inputs = observation + action * settings.previous_action + settings.previous_reward
             self.embedder = Projection(inputs, settings.embedding)
             self.features += settings.embedding
 
@@ -107,7 +117,7 @@ class HistoryNetwork(nn.Module):
         z = self.encoder.represent(
             self.embedder(history.joined)
             if whole
-            else self.embed(features, history.previous_action),
+            else self.embed(features, history.previous_action, history.observation.previous_reward),
             lengths=history.lengths,
             reset=history.reset,
             observed=history.observation.observed,
@@ -122,7 +132,7 @@ class HistoryNetwork(nn.Module):
         features = self.observation_features(observation)
         if self.encoder is None:
             return features, state
-        h = self.embed(features, previous_action)
+        h = self.embed(features, previous_action, observation.previous_reward)
         z, state = self.encoder.step(h, state, reset=reset, observed=observation.observed)
         return torch.cat([z, features], -1), state
 
@@ -135,10 +145,14 @@ class HistoryNetwork(nn.Module):
             features = features.masked_fill(~observation.observed[..., None], 0)
         return torch.cat([observation.vector, features], -1)
 
-    def embed(self, features: Tensor, previous_action: Tensor) -> Tensor:
-        """h (…, E) of tokens, from what `observation_features` gives and the previous action."""
+    def embed(
+        self, features: Tensor, previous_action: Tensor, previous_reward: Tensor | None = None
+    ) -> Tensor:
+        """h (…, E) of tokens, from what `observation_features` gives and what was before them."""
         assert self.embedder is not None
         inputs = [features, previous_action] if self.previous_action else [features]
+        if previous_reward is not None:
+            inputs.append(previous_reward[..., None])
         return self.embedder(torch.cat(inputs, -1))
 
 
@@ -167,9 +181,13 @@ class Actor(nn.Module):
     ) -> tuple[Tensor, State]:  # fmt: skip
         """The policy's parameters at one token, (B, P), and the state behind it.
 
-        Where `episode_start` (B,), the state is emptied first, and there is no previous action.
+        Where `episode_start` (B,), the state is emptied first, and there is no previous action and
+        no previous reward.
         """
         previous_action = previous_action.masked_fill(episode_start[:, None], 0)
+        if observation.previous_reward is not None:
+            reward = observation.previous_reward.masked_fill(episode_start, 0)
+            observation = observation._replace(previous_reward=reward)
         features, state = self.network.step(
             observation, previous_action, state, reset=episode_start
         )

@@ -15,7 +15,6 @@ from kalmanac._observation import Observation
 from kalmanac._ops.dispatch import watched
 from kalmanac._ops.transfer import sent
 from kalmanac._replay.sampling import Batch
-from kalmanac._sac.cuda_graph import can_record
 
 EPSILON = 1e-8  # added to the variance: what never changes stays 0
 
@@ -135,6 +134,7 @@ class ReturnScale:
         self.mean, self.squares = 0.0, 0.0  # of G; squares: Σ (G − mean)²
         self.running = np.zeros(0)  # (n,) G of each stream
         self._settled: dict[torch.device, Tensor] = {}
+        self._settled_at: dict[torch.device, int] = {}
 
     def attach(self, streams: int) -> None:
         """Begin new episodes in so many streams."""
@@ -152,6 +152,13 @@ class ReturnScale:
             self.squares += shift * (g - self.mean)
         self.running[ended] = 0.0
 
+    def add_episode(self, reward: NDArray[np.float32]) -> None:
+        """Take in the rewards (T,) of an episode that others have collected."""
+        before, self.running = self.running, np.zeros(1)
+        for r in reward.astype(np.float64)[:, None]:
+            self.update(r, np.ones(1, np.bool_), np.zeros(1, np.bool_))
+        self.running = before
+
     @property
     def factor(self) -> float:
         """What rewards are multiplied by."""
@@ -161,16 +168,28 @@ class ReturnScale:
 
     def settle(self, device: torch.device) -> None:
         """Bring the factor on the device up to date, in a tensor that keeps its place."""
+        if self._settled_at.get(device) == self.count:
+            return
         if device not in self._settled:
             self._settled[device] = torch.empty((), device=device)
         self._settled[device].fill_(self.factor)
+        self._settled_at[device] = self.count
+
+    def normalize(self, observation: Observation[Tensor]) -> Observation[Tensor]:
+        """`observation` with a scaled previous reward, where it has one."""
+        reward = observation.previous_reward
+        if reward is None:
+            return observation
+        return observation._replace(previous_reward=reward * self._on(reward.device))
 
     def batch(self, batch: Batch) -> Batch:
-        """`batch` with scaled rewards; on a GPU by the factor of the last `settle`."""
-        device = batch.reward.device
-        if not can_record(device) or device not in self._settled:
-            self.settle(device)
-        return batch._replace(reward=batch.reward * self._settled[device])
+        """`batch` with scaled rewards, those that observations show among them."""
+        reward = batch.reward * self._on(batch.reward.device)
+        return batch._replace(reward=reward, observation=self.normalize(batch.observation))
+
+    def _on(self, device: torch.device) -> Tensor:
+        self.settle(device)
+        return self._settled[device]
 
     def state_dict(self) -> dict[str, Any]:
         """Statistics as plain numbers and an array."""
@@ -183,6 +202,7 @@ class ReturnScale:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
+        self._settled_at.clear()
         self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
         running = state["running"].cpu().numpy().copy()
         if len(self.running) and len(running) != len(self.running):

@@ -125,6 +125,31 @@ class ObservationReader:
         return np.array(values, dtype=np.float32)
 
 
+def readings(observation: Arrays) -> NDArray[np.float32]:
+    """(k, O): the vectors that are not missing."""
+    vector, observed = observation.vector, observation.observed
+    return vector if observed is None else vector[observed]
+
+
+def read_rewards(given: Any, starts: Bools) -> NDArray[np.float32]:
+    """The rewards of the last step (n,) as a caller gives them, 0 where episodes start."""
+    if given is None and not starts.all():
+        raise ValueError(
+            "previous_reward: got none, expected the reward of the last step: the agent was made "
+            "with previous_reward=True"
+        )
+    rewards = np.zeros(len(starts)) if given is None else np.asarray(given, np.float64).reshape(-1)
+    if len(rewards) != len(starts):
+        raise ValueError(f"previous_reward: got {len(rewards)} numbers, expected {len(starts)}")
+    rewards = np.where(starts, 0.0, rewards)
+    if not np.isfinite(rewards).all():
+        row = int(np.isfinite(rewards).argmin())
+        raise ValueError(
+            f"previous_reward: got {rewards[row]} in row {row}, expected finite numbers"
+        )
+    return rewards.astype(np.float32)
+
+
 def _without_missing(observation: Arrays) -> Arrays:
     """Zeros, in place, where the reading is missing: what stands there may be no number."""
     if observation.observed is not None:

@@ -16,7 +16,7 @@ from kalmanac._ops.transfer import Returning, sent
 from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.normalization import ObservationNormalizer
+from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
 
 
 class PolicyState(NamedTuple):
@@ -44,7 +44,7 @@ class PendingActions:
 
 
 class Policy:
-    """The actor of `learner` behind the normalizer, for n environments at a time.
+    """The actor of `learner` behind the normalizers, for n environments at a time.
 
     On a GPU, acting is replayed from a graph for each n, with `graph` and unless it is `eager`:
     hooks on the actor's modules hear nothing of a replay. With `averaged`, the running average of
@@ -53,9 +53,10 @@ class Policy:
 
     def __init__(
         self, learner: Learner, normalizer: ObservationNormalizer | None, *, graph: bool = True,
-        averaged: bool = False,
+        averaged: bool = False, return_scale: ReturnScale | None = None,
     ) -> None:  # fmt: skip
         self.learner, self.normalizer, self.graph = learner, normalizer, graph
+        self.return_scale = return_scale  # of previous rewards
         self.averaged = averaged
         self.device = learner.device
         self.eager = False
@@ -87,9 +88,7 @@ class Policy:
         """
         parts = observation._replace(privileged=None).parts()
         start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
-        current = Observation(**dict(zip(parts, tensors, strict=True)))
-        if self.normalizer is not None:
-            current = self.normalizer.normalize(current)
+        current = self._normalized(Observation(**dict(zip(parts, tensors, strict=True))))
         rng = (generator or self.learner.acting) if explore else None
         if not can_record(self.device) or self.eager or not self.graph:
             action, next_state = self._act(current, start, state, rng)
@@ -101,9 +100,19 @@ class Policy:
         self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
     ) -> tuple[Tensor, PolicyState]:
         """The most likely actions for n raw observations on the device, where all stays."""
-        if self.normalizer is not None:
-            observation = self.normalizer.normalize(observation)
-        return self._act(observation, episode_start, state, None)
+        return self._act(self._normalized(observation), episode_start, state, None)
+
+    def settle(self) -> None:
+        """Bring the normalizers on the device up to date, before `choose` is recorded."""
+        for one in (self.normalizer, self.return_scale):
+            if one is not None:
+                one.settle(self.device)
+
+    def _normalized(self, observation: Observation[Tensor]) -> Observation[Tensor]:
+        for one in (self.normalizer, self.return_scale):
+            if one is not None:
+                observation = one.normalize(observation)
+        return observation
 
     def _act(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
@@ -177,14 +186,16 @@ class Session:
 
     def act(
         self, observation: Any, *, action_masks: ArrayLike | None = None,
-        observed: ArrayLike | None = None,
+        observed: ArrayLike | None = None, previous_reward: ArrayLike | None = None,
     ) -> Any:  # fmt: skip
         """The action for this observation, in the environment's own terms.
 
-        What else the environment says of this step, forbidden actions and missing readings, goes to
-        `predict` as it is.
+        What else the environment says of this step, forbidden actions, missing readings and the
+        reward that came with this observation, goes to `predict` as it is.
         """
-        arguments = {"action_masks": action_masks, "observed": observed}
+        arguments = {
+            "action_masks": action_masks, "observed": observed, "previous_reward": previous_reward
+        }  # fmt: skip
         predict: Callable[..., tuple[Any, Any]] = self.model.predict
         action, self.state = predict(
             observation,

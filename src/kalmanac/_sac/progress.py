@@ -4,7 +4,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from torch import Tensor
 
@@ -31,12 +31,14 @@ class Progress(Callback):
         stream: where to write; None is standard output.
         every: environment steps between two lines; None is `SECONDS_A_LINE`.
         start: environment steps that the agent has behind it and that do not count.
+        unit: "updates" counts those instead of environment steps.
     """
 
     def __init__(
-        self, total: int, stream: TextIO | None = None, *, every: int | None = None, start: int = 0
-    ) -> None:
-        self.total, self.every, self.start = total, every, start
+        self, total: int, stream: TextIO | None = None, *, every: int | None = None, start: int = 0,
+        unit: Literal["steps", "updates"] = "steps",
+    ) -> None:  # fmt: skip
+        self.total, self.every, self.start, self.unit = total, every, start, unit
         self.stream = sys.stdout if stream is None else stream
         self._recent = RecentEpisodes()
         self._past: deque[tuple[float, int, int]] = deque()  # (seconds, steps, updates)
@@ -48,7 +50,7 @@ class Progress(Callback):
 
     def on_start(self, model: "RecurrentSAC") -> None:
         """Start the clock."""
-        self._past.append((time.perf_counter(), model.num_timesteps - self.start, 0))
+        self._past.append((time.perf_counter(), self._done(model), 0))
         self._bars = Bars(self.stream)
         self._bar = self._bars.add(self.total)
         self._due()
@@ -63,7 +65,7 @@ class Progress(Callback):
 
     def on_step(self, model: "RecurrentSAC") -> None:
         """Show it where it is time."""
-        done = model.num_timesteps - self.start
+        done = self._done(model)
         if self.every is None or self._on_terminal:
             if time.perf_counter() < self._next_look:
                 return
@@ -74,11 +76,11 @@ class Progress(Callback):
         self._advance(done)
         self._due()
         if not self._on_terminal:
-            self.say(f"{done:,} of {self.total:,} steps  {self.figures()}")
+            self.say(f"{done:,} of {self.total:,} {self.unit}  {self.figures()}")
 
     def on_end(self, model: "RecurrentSAC") -> None:
         """Leave the bar as it is."""
-        self._advance(model.num_timesteps - self.start)
+        self._advance(self._done(model))
         self.stop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,6 +127,10 @@ class Progress(Callback):
             left = max(self.total - steps_now, 0) * seconds / (steps_now - steps)
             parts.append(f"{duration(left)} left")
         return "  ".join(parts)
+
+    def _done(self, model: "RecurrentSAC") -> int:
+        done = model.num_updates if self.unit == "updates" else model.num_timesteps
+        return done - self.start
 
     @property
     def _on_terminal(self) -> bool:

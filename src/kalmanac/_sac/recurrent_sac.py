@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,15 @@ from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import AgentSettings, Arguments, plain_settings, takes
+from kalmanac._sac.episode_data import (
+    AddedEpisodes,
+    EpisodeData,
+    add_episodes,
+    decode_episodes,
+    encode_episodes,
+    spaces_of,
+    write_minari,
+)
 from kalmanac._sac.episode_streams import Environment, as_vector
 from kalmanac._sac.evaluation import Evaluation
 from kalmanac._sac.export import export_step
@@ -39,7 +48,9 @@ from kalmanac._sac.model_check import (
 from kalmanac._sac.model_file import read_model, write_model
 from kalmanac._sac.model_folder import write_model_folder
 from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
+from kalmanac._sac.observations import InfoKeys, read_rewards
 from kalmanac._sac.policy import Policy, PolicyState, Session
+from kalmanac._sac.pretraining import Pretraining
 from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
@@ -103,6 +114,7 @@ class RecurrentSAC:
         self._problem: Problem | None = None
         self._policy: Policy | None = None
         self._training: Training | None = None
+        self._data: Replay | None = None  # episodes from elsewhere, before there is an environment
         self._policy_alone = False  # loaded without critic and optimizer
         if env is not None:
             self.set_env(env)
@@ -128,6 +140,11 @@ class RecurrentSAC:
         return self._known()[0].reader.info_keys
 
     @property
+    def previous_reward(self) -> bool:
+        """Whether the rewards of the last step are to be an argument of `predict`."""
+        return self.settings.previous_reward
+
+    @property
     def learner(self) -> Learner:
         """The networks and their optimizer."""
         return self._known()[1].learner
@@ -139,8 +156,8 @@ class RecurrentSAC:
 
     @property
     def replay(self) -> Replay:
-        """The transitions collected."""
-        return self._attached().replay
+        """The transitions collected, and those of episodes that were added."""
+        return self._attached().replay if self._data is None else self._data
 
     def set_env(self, env: Environment | str) -> None:
         """Train in `env` from now on; its spaces must be those of the environment before.
@@ -156,7 +173,7 @@ class RecurrentSAC:
             self._build(Problem.of(vector, privileged=self.settings.privileged_critic))
         self._known()[0].require_same(vector)
         if self._training is None:
-            self._training = self._new_training(vector)
+            self._training, self._data = self._new_training(vector, self._data), None
         else:
             self._training.change_env(vector, self.seed)
 
@@ -164,6 +181,83 @@ class RecurrentSAC:
         """Write the metrics of `learn` there, in place of what `verbose` and `tensorboard_log`
         say."""
         self.logger, self.tensorboard_log = logger, None
+
+    def set_spaces(
+        self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], *,
+        privileged_space: gymnasium.Space[Any] | None = None, observed: bool = False,
+        action_mask: bool = False,
+    ) -> None:  # fmt: skip
+        """Make the agent for these spaces, without an environment: to learn from data alone.
+
+        Args:
+            privileged_space: of the true state, for `privileged_critic`.
+            observed, action_mask: whether infos tell of missing readings and forbidden actions.
+        """
+        if self._problem is not None:
+            raise ValueError("set_spaces: got spaces, expected none: the agent has its own")
+        keys = InfoKeys(observed, action_mask)
+        self._build(Problem(observation_space, action_space, privileged_space, keys))
+
+    def add_episodes(self, episodes: Iterable[Any]) -> AddedEpisodes:
+        """Put episodes in the environment's own units into the replay, and count them.
+
+        They are `EpisodeData`, or anything with its fields as attributes or keys, such as the
+        episodes of a Minari dataset (without an environment, its spaces are taken over) or those of
+        `run_episodes`. What is wrong in one of them is a ValueError that names it, and then none
+        is taken. Statistics of `normalize_observations` and `normalize_rewards` count them. In an
+        environment, episodes under way end as truncated, and what was added counts as warm-up.
+        """
+        if self._problem is None and (spaces := spaces_of(episodes)) is not None:
+            self.set_spaces(*spaces)
+        problem = self._known()[0]
+        training, bootstraps = self._training, self.settings.bootstrap_truncated
+        if training is not None:
+            bootstraps = training.collector.bootstrap_truncated
+        found = encode_episodes(episodes, problem, bootstrap_truncated=bool(bootstraps))
+        if training is None and self._data is None:
+            size = self.settings.buffer_size
+            self._data = Replay(problem.sizes, 1, capacity=size, device=self.device)
+        replay = self.replay
+        replay.close()
+        added = add_episodes(replay, found, self.normalizer, self.return_scale)
+        if training is not None:
+            self._training = self._new_training(training.collector.streams.env, replay)
+        return added
+
+    def episodes(self) -> Iterator[EpisodeData]:
+        """The replay's episodes in the environment's own units, each as far as it has come."""
+        return decode_episodes(self.replay, self._known()[0])
+
+    def write_minari(self, dataset_id: str, **about: Any) -> Any:
+        """Write the replay as a new Minari dataset; `about` goes to Minari as it is."""
+        return write_minari(dataset_id, self.episodes(), self._known()[0], about)
+
+    def pretrain(
+        self, updates: int, *, near_data: float = 0.5,
+        callback: AnyCallbacks = None, progress_bar: bool = False,
+        log_interval: int = 1000,
+    ) -> "RecurrentSAC":  # fmt: skip
+        """Make so many updates from the replay as it is, without an environment's steps.
+
+        Args:
+            near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone,
+                0 the usual updates, which nothing keeps from actions that the data never tried.
+            callback: `on_update` and `on_step` are called after every update.
+            progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
+        """
+        if not 0 <= near_data <= 1:
+            raise ValueError(f"near_data: got {near_data!r}, expected a number in [0, 1]")
+        policy, start = self._known()[1], self.num_updates
+        work = Pretraining(
+            policy, self.settings, self.replay, self.return_scale, near=near_data,
+            seed=[self.seed, self.num_timesteps, start],
+        )  # fmt: skip
+        callbacks = Callbacks(callback)
+        if progress_bar:
+            bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
+            callbacks.members.append(bar)
+        work.make(updates, self, callbacks)
+        return self
 
     @answering(LEARN)
     def learn(
@@ -216,6 +310,7 @@ class RecurrentSAC:
         self, observation: Any, state: PolicyState | None = None,
         episode_start: ArrayLike | None = None, deterministic: bool = False,
         action_masks: ArrayLike | None = None, observed: ArrayLike | None = None,
+        previous_reward: ArrayLike | None = None,
     ) -> tuple[Any, PolicyState]:  # fmt: skip
         """The action for an observation, or those for a batch (n, …), and the state behind them.
 
@@ -225,10 +320,14 @@ class RecurrentSAC:
             deterministic: the most likely action, or the mean one; else one drawn.
             action_masks: (n, A), 0 where a discrete action is forbidden; None: all are allowed.
             observed: (n,) bool, False where the reading is missing; None: none is.
+            previous_reward: (n,), what the last action has brought, in the environment's own units;
+                for agents with that setting, and only they take it. What stands there at the start
+                of an episode does not count; where all begin, it may be left out.
         """
         problem, policy = self._known()
         encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
         n = len(encoded.vector)
+        begins = state is None
         state = policy.start(n) if state is None else state
         if not isinstance(state, PolicyState):
             raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
@@ -239,6 +338,11 @@ class RecurrentSAC:
             starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
             if len(starts) != n:
                 raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
+        if self.previous_reward:
+            reward = read_rewards(previous_reward, starts | begins)
+            encoded = encoded._replace(previous_reward=reward)
+        elif previous_reward is not None:
+            raise ValueError("previous_reward: got one, expected none: the agent does not see it")
         action, state = policy.act(
             encoded, state, starts, explore=not deterministic, generator=self._predicting
         )
@@ -317,7 +421,9 @@ class RecurrentSAC:
         With `distribution`, the parameters of the distribution of actions are outputs too.
         """
         problem, policy = self._known()
-        step = ExportedStep(problem, policy.learner, self.normalizer, distribution=distribution)
+        step = ExportedStep(
+            problem, policy.learner, self.normalizer, policy.return_scale, distribution=distribution
+        )
         about = {"encoder": self.settings.encoder, "num_timesteps": self.num_timesteps}
         return export_step(step, path, **about)
 
@@ -437,13 +543,18 @@ class RecurrentSAC:
         )  # fmt: skip
         self._problem = problem
         graph = self.settings.graph
-        self._policy = Policy(learner, self.normalizer, graph=graph, averaged=True)
+        self._policy = Policy(
+            learner, self.normalizer, graph=graph, averaged=True, return_scale=self.return_scale
+        )
 
     def _new_training(
         self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
     ) -> Training:
         problem, policy = self._known()
-        explorer = Policy(policy.learner, self.normalizer, graph=self.settings.graph)
+        explorer = Policy(
+            policy.learner, self.normalizer, graph=self.settings.graph,
+            return_scale=self.return_scale,
+        )  # fmt: skip
         return Training(
             explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
             steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
-from kalmanac._ops.dispatch import packs_rows
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.collector import Collected, Collector
@@ -20,6 +19,7 @@ from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.normalization import ReturnScale
 from kalmanac._sac.policy import PendingActions, Policy, PolicyState
+from kalmanac._sac.pretraining import sample_batch
 
 
 class Training(Work):
@@ -116,10 +116,7 @@ class Training(Work):
     def prepare(self) -> None:
         """Bring what batches are sampled from up to date on the device."""
         self.replay.settle()
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.settle(self.policy.device)
-        if self.return_scale is not None:
-            self.return_scale.settle(self.policy.device)
+        self.policy.settle()
 
     def places(self) -> Hashable:
         """Return the places of the replay; all else stays where it is."""
@@ -149,6 +146,7 @@ class Training(Work):
             env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
             observed=sizes.observed, action_mask=sizes.action_mask,
             bootstrap_truncated=self._bootstraps(env),
+            previous_reward=self.settings.previous_reward,
         )  # fmt: skip
         if self.return_scale is not None:
             self.return_scale.attach(env.num_envs)
@@ -189,20 +187,7 @@ class Training(Work):
         return action
 
     def _sample(self, generator: torch.Generator) -> Batch:
-        settings = self.settings
-        batch = self.replay.sample(
-            settings.batch_size,
-            settings.context_length,
-            generator=generator,
-            rule=settings.drawing,
-            burn_in=settings.burn_in,
-            true_previous_action=settings.true_previous_action,
-            packed=packs_rows(self.policy.device),
-        )
-        if self.return_scale is not None:
-            batch = self.return_scale.batch(batch)
-        normalizer = self.policy.normalizer
-        return batch if normalizer is None else normalizer.batch(batch)
+        return sample_batch(self.replay, self.settings, self.policy, self.return_scale, generator)
 
     def state_dict(self) -> dict[str, Any]:
         """All but the replay and the learner, as arrays and plain data.
@@ -266,11 +251,11 @@ class Training(Work):
 
 def _with_streams(replay: Replay, streams: int) -> Replay:
     """A replay that holds the same and has room for more streams; no episode may be open."""
-    if replay.capacity is not None:
-        raise ValueError(
-            f"env: got {streams} environments, expected at most {replay.streams}: "
-            "a bounded replay has its shares for so many"
-        )
+    wider = Replay(replay.sizes, streams, capacity=replay.capacity, device=replay.device)
+    if replay.capacity is not None:  # shares become smaller
+        for episode in replay.stored_episodes():
+            wider.add_episode(episode)
+        return wider
     missing = streams - replay.streams
     state = replay.state_dict() | {"streams": streams}
     for part in ("storage", "episodes"):
@@ -279,6 +264,5 @@ def _with_streams(replay: Replay, streams: int) -> Replay:
             for name, x in state[part].items()
         }
     state["episodes"]["slot"].fill_(-1)
-    wider = Replay(replay.sizes, streams, device=replay.device)
     wider.load_state_dict(state)
     return wider

@@ -1,0 +1,170 @@
+"""Learning from data alone, then on: what pre-training makes of a good and of a mediocre agent's.
+
+    python benchmarks/offline.py track [--seeds 3] [--quick] [--out results/offline/track.json]
+    python benchmarks/offline.py dmc/cartpole-swingup --device cuda \
+        --out results/offline/cartpole-swingup.json
+
+For each seed an agent is trained, and stopped twice: on its way (mediocre) and at its end
+(trained). Each plays with its own exploration, and what it did is the data. From each, new agents
+are pre-trained without an environment: by behavior cloning alone, and by values near the data
+(`near_data`), with the same number of updates. Then the latter goes on in the environment, from the
+data and its own steps. All returns but the data's are means of deterministic episodes.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kalmanac import EpisodeData, RecurrentSAC, evaluate_policy, make_vector
+from record import on_record, save
+from report import print_table
+
+CLONING, OURS, ONLINE = "behavior cloning", "ours", "then online"
+
+
+@dataclass(frozen=True)
+class Task:
+    """How long things take in an environment, and the agent's settings there."""
+
+    env: str
+    mediocre: int  # environment steps of the agent whose data are mediocre
+    trained: int  # and of the one whose data are good
+    data: int  # steps of data of each
+    updates: int  # of a pre-training
+    online: int  # environment steps afterwards
+    near_data: float = 0.5
+    num_envs: int = 8
+    episodes: int = 32  # of an evaluation
+    env_settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+TASKS = {
+    "track": Task(
+        env="track", mediocre=2_000, trained=4_000, data=1_920, updates=400, online=2_048,
+        env_settings={"horizon": 32},
+        settings={
+            "encoder": "vssm+kf", "encoder_settings": {"d_state": 16}, "actor_hidden": (64,),
+            "critic_hidden": (64, 64), "learning_rate": 3e-3, "tau": 0.05, "batch_size": 16,
+            "context_length": 32, "learning_starts": 512, "update_to_data": 0.1,
+            "initial_ent_coef": 0.01,
+            "gamma": 0.0,  # an estimate has no later consequences
+        },
+    ),
+    "dmc/cartpole-swingup": Task(
+        env="dmc/cartpole-swingup", mediocre=20_000, trained=100_000, data=50_000, updates=20_000,
+        online=20_000, episodes=16, num_envs=10,
+        settings={
+            "encoder": "vssm+kf", "learning_starts": 5_000, "update_to_data": 0.5,
+            "initial_ent_coef": 0.1,
+        },
+    ),
+}  # fmt: skip
+QUICK: Mapping[str, Any] = {
+    "mediocre": 40, "trained": 80, "data": 96, "updates": 3, "online": 32, "episodes": 2,
+}  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train, play, pre-train, go on; write all numbers and print the table."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--near", type=float, help="weight of staying near the data")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--quick", action="store_true", help="a few updates, to see that it runs")
+    parser.add_argument("--out", type=Path, help="JSON file for all numbers")
+    options = parser.parse_args(words)
+    task = TASKS[options.task]
+    if options.quick:
+        task = replace(task, **QUICK, settings={**task.settings, "learning_starts": 20})
+    if options.near is not None:
+        task = replace(task, near_data=options.near)
+    rows: list[dict[str, Any]] = []
+    document = on_record("benchmarks/offline.py", words) | {"task": asdict(task), "rows": rows}
+    for seed in range(options.seeds):
+        for row in one_seed(task, seed, options.device):
+            rows.append(row)
+            print(row, flush=True)
+            if options.out:
+                save(document, options.out)
+    print_table(["data", "", "mean", "std", "of seeds"], table(rows))
+    return 0
+
+
+def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
+    """All returns of one seed, as rows with what they are of."""
+    began = time.process_time()
+
+    def row(data: str, what: str, value: float, **more: float) -> dict[str, Any]:
+        clock = {"processor_seconds": round(time.process_time() - began, 1)}
+        return {"seed": seed, "data": data, "what": what, "return": value, **more, **clock}
+
+    for name, (episodes, by_itself) in sources(task, seed, device).items():
+        returns = [float(one.rewards.sum()) for one in episodes]
+        yield row(name, "the data", statistics.fmean(returns), episodes=len(returns))
+        yield row(name, "its agent", by_itself)
+        for what, near in ((CLONING, 1.0), (OURS, task.near_data)):
+            model = RecurrentSAC(seed=seed + 100, device=device, **task.settings)
+            env = vector(task, task.num_envs)
+            model.set_spaces(env.single_observation_space, env.single_action_space)
+            model.add_episodes(episodes)
+            model.pretrain(task.updates, near_data=near)
+            yield row(name, what, score(model, task), updates=model.num_updates)
+            if what == OURS:
+                model.set_env(env)
+                model.learn(task.online)
+                yield row(name, ONLINE, score(model, task), steps=model.num_timesteps)
+
+
+def sources(task: Task, seed: int, device: str) -> dict[str, tuple[list[EpisodeData], float]]:
+    """The episodes that each of two agents plays as it explores, and its deterministic return."""
+    found = {}
+    model = RecurrentSAC(env=vector(task, task.num_envs), seed=seed, device=device, **task.settings)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("mediocre", "trained"):
+            model.learn(getattr(task, name) - model.num_timesteps)
+            model.save(Path(folder, name))
+            player = RecurrentSAC.load(
+                Path(folder, name), vector(task, task.num_envs), device=device, update_to_data=0.0,
+                seed=seed + 1,
+            )  # fmt: skip
+            player.learn(task.data)
+            episodes = list(player.episodes())
+            longest = max(len(one.rewards) for one in episodes)  # those of a task are alike
+            whole = [one for one in episodes if len(one.rewards) == longest]
+            found[name] = whole, score(model, task)
+    return found
+
+
+def vector(task: Task, n: int) -> Any:
+    """So many environments."""
+    return make_vector(task.env, n, **task.env_settings)
+
+
+def score(model: RecurrentSAC, task: Task) -> float:
+    """Mean return of deterministic episodes, the same ones for every agent."""
+    env = vector(task, task.episodes)
+    return evaluate_policy(model, env, task.episodes, seed=10_000).mean_reward
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Means over seeds of what was reached."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["data"], row["what"]), []).append(row["return"])
+    return [
+        [*key, f"{statistics.fmean(x):.2f}", f"{statistics.pstdev(x):.2f}", str(len(x))]
+        for key, x in groups.items()
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Updates from a replay alone: no environment steps, and perhaps there is none."""
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Generator
+
+from kalmanac._ops.dispatch import packs_rows
+from kalmanac._replay.buffer import Replay
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.callbacks import Callbacks
+from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.cuda_graph import GraphedUpdates, Work, can_record
+from kalmanac._sac.learner import Metrics
+from kalmanac._sac.normalization import ReturnScale
+from kalmanac._sac.policy import Policy
+
+if TYPE_CHECKING:
+    from kalmanac._sac.recurrent_sac import RecurrentSAC
+
+
+def sample_batch(
+    replay: Replay, settings: AgentSettings, policy: Policy, return_scale: ReturnScale | None,
+    generator: Generator,
+) -> Batch:  # fmt: skip
+    """A batch by the settings' rules, normalized as the policy sees observations."""
+    batch = replay.sample(
+        settings.batch_size,
+        settings.context_length,
+        generator=generator,
+        rule=settings.drawing,
+        burn_in=settings.burn_in,
+        true_previous_action=settings.true_previous_action,
+        previous_reward=settings.previous_reward,
+        packed=packs_rows(policy.device),
+    )
+    if return_scale is not None:
+        batch = return_scale.batch(batch)
+    return batch if policy.normalizer is None else policy.normalizer.batch(batch)
+
+
+class Pretraining(Work):
+    """Updates of a policy's learner from a replay that stays as it is.
+
+    Args:
+        near: the weight of staying near the replay's actions (`Learner.update`).
+        seed: decides the batches.
+    """
+
+    def __init__(
+        self, policy: Policy, settings: AgentSettings, replay: Replay,
+        return_scale: ReturnScale | None, *, near: float, seed: Sequence[int],
+    ) -> None:  # fmt: skip
+        self.policy, self.settings, self.replay = policy, settings, replay
+        self.return_scale, self.near, self.tf32 = return_scale, near, settings.tf32
+        word = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        self._sampling = torch.Generator(policy.device).manual_seed(word)
+        self._graphed: GraphedUpdates | None = None
+        if can_record(policy.device):
+            self._graphed = GraphedUpdates([self], policy.device, record=settings.graph)
+
+    def make(self, updates: int, model: "RecurrentSAC", callbacks: Callbacks) -> None:
+        """Make and count so many updates of `model`, unless a callback ends it before."""
+        callbacks.on_start(model)
+        try:
+            for _ in range(updates):
+                metrics = self.update()
+                model.num_updates += 1
+                callbacks.on_update(model, metrics)
+                if not callbacks.on_step(model):
+                    break
+        finally:
+            callbacks.on_end(model)
+
+    def update(self) -> Metrics:
+        """Sample a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
+        return self.run() if self._graphed is None else self._graphed()[0]
+
+    def prepare(self) -> None:
+        """Bring what batches are sampled from up to date on the device."""
+        self.replay.settle()
+        self.policy.settle()
+
+    def places(self) -> Hashable:
+        """Return the places of the replay; all else stays where it is."""
+        return self.replay.places()
+
+    def generators(self) -> Sequence[Generator]:
+        """Return those of sampling and of learning."""
+        return [self._sampling, self.policy.learner.learning]
+
+    def run(self) -> Metrics:
+        """Sample a batch and learn from it, eagerly."""
+        batch = sample_batch(
+            self.replay, self.settings, self.policy, self.return_scale, self._sampling
+        )
+        return self.policy.learner.update(batch, near=self.near)

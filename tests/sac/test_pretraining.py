@@ -1,0 +1,161 @@
+"""Updates from data alone: what they minimize, what they count, and what they learn."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kalmanac._replay.sampling import Batch
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates
+from kalmanac._sac.episode_data import EpisodeData
+from kalmanac._sac.networks import read_history
+from tests.envs.toys import Identity
+from tests.sac.cases import DISCRETE, batch, both_kinds, make_learner
+from tests.sac.small import Listener, Wandering, small
+from tests.sac.test_episode_data import walk
+
+
+def cloned(learner, data: Batch):
+    """The mean cloning loss, written out."""
+    parameters = learner.actor(read_history(data))[:, :-1][data.valid]
+    action = data.action[data.valid]
+    if learner.sizes.discrete:
+        return F.cross_entropy(parameters, action.argmax(-1))
+    mean, log_std = parameters.chunk(2, -1)
+    normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
+    raw = torch.atanh(action.clamp(-0.999, 0.999))
+    spread = 0.5 * 0.01 / normal.variance
+    constant = 0.5 * np.log(2 * np.pi)
+    return (-normal.log_prob(raw) - constant + spread).sum(-1).mean()
+
+
+@both_kinds
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_the_actor_climbs_a_share_of_q_and_stays_near_the_data(sizes, weight):
+    learner, data = make_learner(sizes), batch(sizes)
+    noise = learner.learning.get_state()
+    plain = make_learner(sizes, ent_coef=0.0, entropy_in_target=False)
+    plain.learning.set_state(noise)
+    losses = plain._losses(data)
+    with torch.no_grad():
+        features = learner.critic.network.encode(read_history(data).but_last())
+        if sizes.discrete:
+            q = (learner.critic.head(*features) * data.action).sum(-1)
+        else:
+            q = learner.critic.q_values(*features).taken(data.action)
+    size = q[:, data.valid].abs().mean()
+    expected = (1 - weight) / size * losses.losses["actor_loss"] + weight * cloned(learner, data)
+    learner.learning.set_state(noise)
+    actual = learner._losses(data, weight)
+    torch.testing.assert_close(actual.losses["actor_loss"], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual.losses["critic_loss"], losses.losses["critic_loss"])
+    parameters = list(learner.actor.parameters())
+    own = torch.autograd.grad(
+        actual.roots, parameters, actual.slopes, retain_graph=True, materialize_grads=True
+    )
+    summed = (1 - weight) / size * losses.losses["actor_loss"]
+    of_value = torch.autograd.grad(
+        summed, list(plain.actor.parameters()), materialize_grads=True, allow_unused=True
+    )
+    of_cloning = torch.autograd.grad(
+        weight * cloned(learner, data), parameters, materialize_grads=True
+    )
+    for x, y, z in zip(own, of_value, of_cloning, strict=True):
+        torch.testing.assert_close(x, y + z, rtol=1e-3, atol=1e-5)
+
+
+@both_kinds
+def test_the_temperature_stays_where_it_is(sizes):
+    learner, data = make_learner(sizes), batch(sizes)
+    before = learner.log_alpha.detach().clone()
+    metrics = learner.update(data, near=0.5)
+    assert torch.equal(learner.log_alpha, before)
+    assert "train/cloning_loss" in metrics
+    learner.update(data)
+    assert not torch.equal(learner.log_alpha, before)
+
+
+def test_pads_and_what_stands_there_do_not_count():
+    learner, data = make_learner(DISCRETE), batch(DISCRETE)
+    other = data._replace(action=data.action.masked_fill(~data.valid[..., None], torch.nan))
+    one, two = (learner._losses(x, 0.5) for x in (data, other))
+    torch.testing.assert_close(one.losses["actor_loss"], two.losses["actor_loss"])
+    weights = list(learner.actor.parameters())
+    for x, y in zip(
+        *(torch.autograd.grad(losses.roots, weights, losses.slopes) for losses in (one, two)),
+        strict=True,
+    ):
+        torch.testing.assert_close(x, y)
+
+
+def test_updates_are_counted_shown_and_can_be_stopped(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    model, heard = small("gru"), Listener()
+    model.set_spaces(Wandering().observation_space, Wandering().action_space)
+    model.add_episodes([walk(5, seed) for seed in range(3)])
+    model.pretrain(6, callback=heard, progress_bar=True, log_interval=2)
+    assert (model.num_updates, model.num_timesteps, heard.starts, heard.ends) == (6, 0, 1, 1)
+    assert heard.updates == [1, 2, 3, 4, 5, 6]
+    assert all("train/cloning_loss" in metrics for metrics in heard.metrics)
+    lines = sys.stderr.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"{n} of 6 updates" for n in (2, 4, 6)]
+
+    class Stop(Listener):
+        def on_step(self, model):
+            return model.num_updates < 8
+
+    assert model.pretrain(10, callback=Stop()).num_updates == 8
+    for wrong in (-0.1, 1.5):
+        with pytest.raises(ValueError, match=r"near_data: got .*, expected a number in"):
+            model.pretrain(1, near_data=wrong)
+
+
+def test_the_seed_decides_and_every_call_draws_other_batches():
+    def trained(*parts):
+        model = small("gru")
+        model.set_spaces(Wandering().observation_space, Wandering().action_space)
+        model.add_episodes([walk(5, seed) for seed in range(8)])
+        for updates in parts:
+            model.pretrain(updates)
+        return model.learner.actor.head.layers[0].weight
+
+    assert torch.equal(trained(4), trained(4))
+    assert not torch.equal(trained(4), trained(2, 2))
+
+
+def test_behavior_cloning_copies_and_values_do_better_than_their_data():
+    """Of the data's actions, two of three are wrong: a copy is no better, values tell."""
+    rng, env = np.random.default_rng(0), Identity()
+    n, steps = int(env.action_space.n), 10
+    told = []
+    for _ in range(40):
+        shown = rng.integers(n, size=steps + 1)
+        right = rng.random(steps) < 0.34
+        action = np.where(right, shown[:-1], (shown[:-1] + 1) % n)
+        last = np.arange(steps) == steps - 1
+        told.append(EpisodeData(shown, action, right.astype(float), np.zeros(steps, bool), last))
+    results = {}
+    for near in (1.0, 0.1):
+        model = small("memoryless", env, learning_rate=1e-2, tau=0.05, gamma=0.0)
+        model.add_episodes(told)
+        model.pretrain(120, near_data=near)
+        action, _ = model.predict(np.arange(n), deterministic=True)
+        results[near] = float((action == np.arange(n)).mean())
+    assert results == {1.0: 0.0, 0.1: 1.0}
+
+
+@pytest.mark.gpu
+def test_pretraining_is_captured():
+    models = [small("vssm+kf", device="cuda", graph=graph, tf32=False) for graph in (False, True)]
+    for model in models:
+        model.set_spaces(Wandering().observation_space, Wandering().action_space)
+        model.add_episodes([walk(5, seed) for seed in range(8)])
+        model.pretrain(WARM_UP + 4)
+    one, two = (model.learner.state_dict() for model in models)
+    for name, x in one.items():
+        if name.startswith("actor."):
+            torch.testing.assert_close(x, two[name], rtol=1e-3, atol=1e-4)
+    assert GraphedUpdates is not None

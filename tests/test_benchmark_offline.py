@@ -1,0 +1,16 @@
+"""The benchmark on learning from data runs, and says what each return is of."""
+
+import json
+
+
+def test_all_returns_are_kept(bench, tmp_path, capsys):
+    out = tmp_path / "track.json"
+    words = ["track", "--quick", "--seeds", "1", "--out", str(out)]
+    assert bench("offline").main(words) == 0
+    rows = json.loads(out.read_text())["rows"]
+    whats = ["the data", "its agent", "behavior cloning", "ours", "then online"]
+    assert [(row["data"], row["what"]) for row in rows] == [
+        (data, what) for data in ("mediocre", "trained") for what in whats
+    ]
+    assert [row["updates"] for row in rows if row["what"] == "ours"] == [3, 3]
+    assert "behavior cloning" in capsys.readouterr().out
