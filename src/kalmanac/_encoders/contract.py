@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from kalmanac._ops.dispatch import at_hand, pads_are_free
+from kalmanac._ops.dispatch import at_hand, autocast, pads_are_free
 from kalmanac._ops.scan import arguments
 
 State = tuple[Tensor, ...]  # always a NamedTuple when an encoder hands it out
@@ -200,7 +200,7 @@ def _fits(name: str, x: Tensor, encoder: HistoryEncoder) -> None:
         expected = f"d_model = {encoder.d_model}"
         raise ValueError(f"{name}: got {x.shape[-1]} features, expected {expected}")
     weight = next(encoder.parameters(), x)
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != weight.dtype and not autocast(x):
         raise TypeError(
             f"{name}: got dtype {x.dtype}, expected {weight.dtype} as the layer's weights are"
         )

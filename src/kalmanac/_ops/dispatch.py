@@ -38,11 +38,11 @@ def fused(x: Tensor) -> bool:
 def fused_products(x: Tensor, weight: Tensor) -> bool:
     """Triton kernels make products of x and the weight: these may round their factors to TF32.
 
-    In full precision, libraries are faster; torch.compile and autocast take plain operations.
+    In full precision, libraries are faster; who records operators and autocast take plain ones.
     """
     if not (fused(x) and x.dtype == weight.dtype == torch.float32):
         return False
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cuda"):
+    if watched() or torch.is_autocast_enabled("cuda"):
         return False
     return torch.backends.cuda.matmul.fp32_precision == "tf32" and _has_tf32(x.device)
 
@@ -61,7 +61,7 @@ def shared_bytes(device: torch.device) -> int:
 
 
 def fused_cpu(x: Tensor) -> bool:
-    """Forms made for a CPU take x: whoever records operators and autocast take plain ones."""
+    """Forms made for a CPU take x: who records operators and autocast take plain ones."""
     return x.device.type == "cpu" and not watched() and not torch.is_autocast_enabled("cpu")
 
 
@@ -112,6 +112,11 @@ def watched() -> bool:
 def transformed() -> bool:
     """Return whether torch.func transforms what runs: vmap, grad and the like."""
     return torch._C._are_functorch_transforms_active()
+
+
+def autocast(x: Tensor) -> bool:
+    """Return whether autocast chooses the dtypes of operations where x lies."""
+    return torch.is_autocast_enabled(x.device.type)
 
 
 def readable(x: Tensor) -> bool:

@@ -36,6 +36,9 @@ def export_step(step: ExportedStep, path: str | os.PathLike[str], **about: Any) 
     target = Path(path)
     if target.suffix not in SUFFIXES.values():
         raise ValueError(f"path: got {target.name!r}, expected a name in .onnx or .pt2")
+    for package in ("onnx", "onnxscript") if target.suffix == SUFFIXES["onnx"] else ():
+        if find_spec(package) is None:
+            raise MissingExtraError(f"{package} is not installed: pip install 'kalmanac[export]'")
     inputs = step.example()
     with torch.no_grad():
         outputs = step(inputs)
@@ -82,9 +85,6 @@ def _onnx(
     program: torch.export.ExportedProgram, inputs: list[str], outputs: list[str],
     metadata: dict[str, Any],
 ) -> bytes:  # fmt: skip
-    for package in ("onnx", "onnxscript"):
-        if find_spec(package) is None:
-            raise MissingExtraError(f"{package} is not installed: pip install 'kalmanac[export]'")
     translated = torch.onnx.export(
         program, dynamo=True, input_names=inputs, output_names=outputs, opset_version=OPSET,
         external_data=False, verbose=False,
