@@ -22,6 +22,11 @@ def test_an_estimate_grows_with_the_run_and_is_said_in_one_line():
     assert str(short._replace(seconds=2460.0, memory_gb=1.26)) == "about 41 min, 1.3 GB"
 
 
+def test_an_agent_that_sees_rewards_can_be_estimated():
+    shown = TINY.changed({"encoder": "gru", "previous_reward": True})
+    assert estimate(shown, device="cpu", seconds=0.02).seconds > 0
+
+
 def test_the_estimate_times_the_update_that_a_training_runs(monkeypatch):
     module = sys.modules[estimate.__module__]
     monkeypatch.setattr(

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from kalmanac._replay.sampling import Batch
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates
+from kalmanac._sac.cuda_graph import WARM_UP
 from kalmanac._sac.episode_data import EpisodeData
 from kalmanac._sac.networks import read_history
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.envs.toys import Identity
 from tests.sac.cases import DISCRETE, batch, both_kinds, make_learner
 from tests.sac.small import Listener, Wandering, small
@@ -147,6 +148,14 @@ def test_behavior_cloning_copies_and_values_do_better_than_their_data():
     assert results == {1.0: 0.0, 0.1: 1.0}
 
 
+def test_a_policy_alone_cannot_learn(tmp_path):
+    small("gru", Wandering()).save(tmp_path / "policy", policy_alone=True)
+    model = RecurrentSAC.load(tmp_path / "policy", device="cpu")
+    model.add_episodes([walk()])
+    with pytest.raises(ValueError, match="got a model of a policy alone, expected one with its"):
+        model.pretrain(1)
+
+
 @pytest.mark.gpu
 def test_pretraining_is_captured():
     models = [small("vssm+kf", device="cuda", graph=graph, tf32=False) for graph in (False, True)]
@@ -158,4 +167,3 @@ def test_pretraining_is_captured():
     for name, x in one.items():
         if name.startswith("actor."):
             torch.testing.assert_close(x, two[name], rtol=1e-3, atol=1e-4)
-    assert GraphedUpdates is not None

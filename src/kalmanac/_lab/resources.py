@@ -280,6 +280,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
         generator=torch.Generator(model.device).manual_seed(experiment.seed),
         rule=experiment.drawing,
         burn_in=experiment.burn_in,
+        previous_reward=experiment.previous_reward,
         packed=packs_rows(model.device),
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)

@@ -247,6 +247,10 @@ class RecurrentSAC:
         """
         if not 0 <= near_data <= 1:
             raise ValueError(f"near_data: got {near_data!r}, expected a number in [0, 1]")
+        if self._policy_alone:
+            raise ValueError(
+                "pretrain: got a model of a policy alone, expected one with its critic"
+            )
         policy, start = self._known()[1], self.num_updates
         work = Pretraining(
             policy, self.settings, self.replay, self.return_scale, near=near_data,
