@@ -59,7 +59,7 @@ if [ ! -x .venv/bin/python ]; then
 fi
 echo "kalmanac: installing into .venv (one to three minutes the first time; log: $log)"
 if ! .venv/bin/python -m pip install --disable-pip-version-check --no-input --retries 2 \
-    --constraint constraints.txt --editable '.[dev,dmc,popgym,report,export]' >"$log" 2>&1; then
+    --constraint constraints.txt --editable '.[dev,dmc,export,minari,mujoco,popgym,report]' >"$log" 2>&1; then
     rm -f "$unfinished" # pip gave up in good order: what .venv held before still stands
     fail "could not install the dependencies ($(reason)): check the network, then run make again; details: $log"
 fi
