@@ -12,7 +12,7 @@ def script(bench):
 
 def test_a_quick_run_prints_ratios_and_writes_facts(script, tmp_path, capsys):
     out = tmp_path / "environments.json"
-    words = ["--quick", "--only", "pendulum-swingup", "MineSweeper", "--out", str(out)]
+    words = ["--quick", "--only", "pendulum-swingup", "MineSweeperEasy", "--out", str(out)]
     assert script.main(words) == 0
     found = json.loads(out.read_text())
     assert [row["name"] for row in found["rows"]] == [

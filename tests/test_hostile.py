@@ -84,7 +84,7 @@ def listed_and_drawn(root, folders, capsys):
     assert [x for x in folders if not any(x in line for line in lines) and x not in drawn] == []
     assert f"{len(drawn):,} runs" in last
     (group,) = (g for g in data["groups"] if 7 in g["seed_numbers"])
-    curve = group["curves"]["return"]
+    curve = group["curves"]["evaluations"]["return"]
     assert len(curve["mean"]) >= 1
     assert None not in curve["seeds"][group["seed_numbers"].index(7)]
     scores = (root / "report" / "tables" / "scores.csv").read_text()

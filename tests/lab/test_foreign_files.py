@@ -86,7 +86,7 @@ def length(value):
         mark("step", "../x"), mark("lengths", [1]), lambda state: state.update(folder=[]),
         lambda state: state.update(every="often"), lambda state: state.update(every=0),
         lambda state: state.update(every=None), lambda state: state.update(callbacks=3),
-        lambda state: state.update(model={}), no_number,
+        lambda state: state.update(model={}), no_number, mark("threads", "two"), mark("threads", 0),
     ],
 )  # fmt: skip
 def test_a_malformed_mark_is_one_error_and_changes_nothing(craft, copy, capsys):

@@ -272,8 +272,9 @@ def test_the_files_of_folders_become_experiments_in_one_place():
         for path in package.glob("**/*.py")
         if re.search(r"^(?!\s*>>>).*Experiment\.from_(data|json)\(", path.read_text(), re.MULTILINE)
     }
-    compares = {"_lab/checkpointing.py", "_sweep/plan.py"}  # and no more
-    assert readers == {"_lab/experiment.py", "_lab/trust.py", *compares}
+    compares = {"_lab/checkpointing.py", "_sweep/plan.py", "_lab/run_data.py"}  # and no more
+    told = {"_lab/evaluation_process.py"}  # by the process that started it, no file
+    assert readers == {"_lab/experiment.py", "_lab/trust.py", *compares, *told}
 
 
 def test_a_checkpoint_cannot_bring_another_environment(stopped, mark, tmp_path):

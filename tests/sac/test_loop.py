@@ -107,7 +107,7 @@ class OnGpu:
     """A member on a GPU that is not there; its one update is due in the last step."""
 
     def __init__(self, steps: int) -> None:
-        self.left, self.ended, self.metrics = steps, 0, []
+        self.left, self.ended, self.metrics, self.threads = steps, 0, [], None
         device = torch.device("cuda")
         self.training = SimpleNamespace(
             policy=SimpleNamespace(device=device), settings=AgentSettings(),

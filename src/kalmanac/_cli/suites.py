@@ -78,10 +78,11 @@ def show(entries: Sequence[Row], speeds: Speeds) -> None:
     table.add_column("what")
     for row in entries:
         table.add_row(row.name, f"{row.runs:,}", f"{row.new:,}", _hours(row.hours), row.summary)
-    known = [row.hours for row in entries]
+    whole = [row for row in entries if SUITES[row.name].in_all]
+    known = [row.hours for row in whole]
     hours = None if any(x is None for x in known) else sum(x for x in known if x is not None)
-    new = sum(row.new for row in entries)
-    table.add_row("all", f"{sum(row.runs for row in entries):,}", f"{new:,}", _hours(hours), "")
+    runs, new = sum(row.runs for row in whole), sum(row.new for row in whole)
+    table.add_row("all", f"{runs:,}", f"{new:,}", _hours(hours), "what kalmanac sweep all runs")
     Console(highlight=False).print(table)
     print(
         "new: runs that no suite above has. time: of these, one after the other; evaluations"

@@ -20,6 +20,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from kalmanac._envs.workers import TIMEOUT, describe_exception
+from kalmanac._files.document import BadFileError
 from kalmanac._files.run_folder import RunFolder
 from kalmanac._lab.checkpointing import LOGGER, Checkpoint, Checkpointer
 from kalmanac._lab.evaluation import EvaluationStoppedError
@@ -201,9 +202,8 @@ class ActiveRun:
         if checkpoint is None:
             self.threads = how.threads or choose_threads(self.experiment, self.model.learner)
             beside = how.eval_beside
-        else:  # older runs had PyTorch's
-            self.threads = checkpoint.run["folder"].get("threads", torch.get_num_threads())
-            beside = "beside" in checkpoint.run["callbacks"].get(LOGGER, {})
+        else:
+            self.threads, beside = _threads_and_beside(checkpoint)
         self.folder.threads = self.threads
         self.logger = RunLogger(
             self.experiment,
@@ -305,3 +305,17 @@ class ActiveRun:
         )
         failure.__cause__ = error
         return failure
+
+
+def _threads_and_beside(checkpoint: Checkpoint) -> tuple[int, bool]:
+    """How the run was executed until the checkpoint; older runs had PyTorch's threads."""
+    try:
+        threads = checkpoint.run["folder"].get("threads", torch.get_num_threads())
+        beside = "beside" in checkpoint.run["callbacks"].get(LOGGER, {})
+        if type(threads) is not int or threads < 1:
+            raise ValueError(f"threads: got {threads!r}, expected a number from 1 on")
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadFileError(
+            f"checkpoint {checkpoint.step:,}: got one that does not fit this run ({error!r})"
+        ) from error
+    return threads, beside
