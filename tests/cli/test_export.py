@@ -18,6 +18,7 @@ def told(file):
     return json.loads(extra["metadata.json"])
 
 
+@pytest.mark.slow
 def test_a_run_and_a_model_file_give_the_same_agent(tmp_path, capsys):
     first, second = tmp_path / "new" / "a.pt2", tmp_path / "b.pt2"
     words = ["--to", "torch", "--distribution", "--out"]

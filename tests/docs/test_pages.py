@@ -54,6 +54,7 @@ def test_examples_come_in_by_the_front_door():
         assert re.findall(r"^(?:from|import) kalmanac\.\w+", shown, re.M) == [], page
 
 
+@pytest.mark.slow
 def test_readme_examples_run(run_in):
     library, own, layer = code(README, "py")
     names = run_in([library])

@@ -41,6 +41,7 @@ def test_rows_and_models_are_those_of_evaluations_in_between(truth, tmp_path):
     assert told == [32, 64, 96]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_before_the_answer_goes_on_to_the_same(truth, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     monkeypatch.setattr(EvaluationProcess, "ready", lambda _: False)  # it takes its time

@@ -67,6 +67,7 @@ def test_finished_and_extended_equals_as_long_from_the_beginning(name, truth, tm
     assert checkpoint_steps(folder) == [LONG]
 
 
+@pytest.mark.slow
 def test_extended_twice_and_stopped_on_the_way(truth, tmp_path):
     folder = tmp_path / "run"
     run(BOUNDED, folder, events=False)

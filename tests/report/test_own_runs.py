@@ -137,6 +137,7 @@ def test_following_ends_with_the_last_run(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("index.html") == 1
 
 
+@pytest.mark.slow
 @needs_browser
 def test_what_was_chosen_is_chosen_after_a_reload_in_the_dark_too(own, tmp_path):
     make_report(own, tmp_path / "out")

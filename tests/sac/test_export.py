@@ -153,6 +153,7 @@ def test_the_digest_is_that_of_what_was_learned(nest, bench):
     model.normalizer.squares[0] -= 1
 
 
+@pytest.mark.slow
 def test_any_number_of_rows_with_resets_of_their_own(bench, tmp_path):
     needs_onnx()
     script = bench("export")
@@ -245,6 +246,7 @@ def test_a_mask_inside_the_observation_is_an_input_of_its_own(bench, tmp_path):
         observation, _, over, _, _ = env.step(action)
 
 
+@pytest.mark.slow
 def test_the_averaged_policy_is_exported_and_dropout_is_not(bench, tmp_path):
     model = small(
         "transformer", Wandering(), average_policy=True, tau=1e-3, learning_rate=1e-2,

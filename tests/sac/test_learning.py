@@ -91,7 +91,7 @@ def test_identity(encoder):
     assert learned("identity", encoder) >= 0.95 * TASKS["identity"].reference.memory
 
 
-@pytest.mark.parametrize("encoder", encoders("gru", with_memory=True))
+@pytest.mark.parametrize("encoder", encoders(with_memory=True))
 def test_repeat_first_needs_memory(encoder):
     reference = TASKS["repeat first"].reference
     forgetful = learned("repeat first", "memoryless")

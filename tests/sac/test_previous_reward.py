@@ -32,6 +32,7 @@ class Arms(gymnasium.Env):
         return np.zeros(1, np.float32), float(action == self._good), False, self._left == 0, {}
 
 
+@pytest.mark.slow
 def test_it_learns_what_rewards_alone_tell():
     arms = SyncVectorEnv([Arms] * 8, autoreset_mode=AutoresetMode.SAME_STEP)
     settings = {

@@ -172,6 +172,7 @@ def test_action_masks_are_heard_inside_vectors_and_wrappers(mode):
     assert model.num_updates > 0
 
 
+@pytest.mark.slow
 def test_action_masks_are_heard_in_processes():
     env = Workers([Masked, Masked])
     try:

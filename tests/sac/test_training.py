@@ -286,11 +286,14 @@ def test_episodes_under_way_end_as_truncated():
     assert not batch.terminated.any()
 
 
-def test_bounded_replay_refuses_more_streams():
+def test_a_bounded_replay_is_shared_out_among_more_environments():
     model = small("memoryless", wandering(2), buffer_size=100)
-    model.learn(10)
-    with pytest.raises(ValueError, match="env: got 3 environments, expected at most 2"):
-        model.set_env(wandering(3))
+    model.learn(80)
+    before = model.replay.steps
+    model.set_env(wandering(3))
+    assert 0 < model.replay.steps <= before
+    model.learn(60)
+    assert model.replay.steps <= 100
 
 
 def test_privileged_critic_sees_the_true_state():
