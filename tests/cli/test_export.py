@@ -62,4 +62,4 @@ def test_a_wrong_call_is_one_line(words, line, capsys, tmp_path, monkeypatch):
 def test_without_onnx_the_extra_is_named(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     assert main(["export", str(RUN), "--out", str(tmp_path / "a.onnx")]) == 2
-    assert "pip install 'kalmanac[export]'" in capsys.readouterr().err
+    assert 'pip install "kalmanac[export]"' in capsys.readouterr().err

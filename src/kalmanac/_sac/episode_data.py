@@ -188,7 +188,7 @@ def write_minari(
         from minari.data_collector import EpisodeBuffer
     except ImportError as error:
         raise MissingExtraError(
-            f"minari cannot be imported ({error}): pip install 'kalmanac[minari]'"
+            f'minari cannot be imported ({error}): pip install "kalmanac[minari]"'
         ) from error
     buffer = [
         EpisodeBuffer(

@@ -38,7 +38,7 @@ def export_step(step: ExportedStep, path: str | os.PathLike[str], **about: Any) 
         raise ValueError(f"path: got {target.name!r}, expected a name in .onnx or .pt2")
     for package in ("onnx", "onnxscript") if target.suffix == SUFFIXES["onnx"] else ():
         if find_spec(package) is None:
-            raise MissingExtraError(f"{package} is not installed: pip install 'kalmanac[export]'")
+            raise MissingExtraError(f'{package} is not installed: pip install "kalmanac[export]"')
     inputs = step.example()
     with torch.no_grad():
         outputs = step(inputs)
