@@ -2,23 +2,19 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
-from numpy.typing import ArrayLike
-from torch import Tensor
 
 from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
+from kalmanac._sac.agent import Agent
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
-from kalmanac._sac.config import AgentSettings, Arguments, plain_settings, takes
+from kalmanac._sac.config import plain_settings
 from kalmanac._sac.episode_data import (
     AddedEpisodes,
     EpisodeData,
@@ -28,38 +24,30 @@ from kalmanac._sac.episode_data import (
     spaces_of,
     write_minari,
 )
-from kalmanac._sac.episode_streams import Environment, as_vector
+from kalmanac._sac.episode_streams import Environment
 from kalmanac._sac.evaluation import Evaluation
 from kalmanac._sac.export import export_step
 from kalmanac._sac.exported_step import ExportedStep
 from kalmanac._sac.generators import load_generator
-from kalmanac._sac.learner import Learner, Metrics
 from kalmanac._sac.loop import Member, TrainingLoop
 from kalmanac._sac.model_check import (
     changed_config,
     check_learned,
     check_model,
     config_of,
-    learned_tensors,
     reading,
-    with_parameters,
     with_temperature,
 )
 from kalmanac._sac.model_file import read_model, write_model
 from kalmanac._sac.model_folder import write_model_folder
-from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
-from kalmanac._sac.observations import InfoKeys, read_rewards
-from kalmanac._sac.policy import Policy, PolicyState, Session
 from kalmanac._sac.pretraining import Pretraining
-from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
 from kalmanac._sac.sb3_arguments import LEARN, LOAD, answering
-from kalmanac._sac.training import Training
 from kalmanac._sac.training_log import Logger, LogRows, next_folder
 
 
-class RecurrentSAC:
+class RecurrentSAC(Agent):
     """An agent that remembers, for discrete and continuous actions.
 
     Args:
@@ -91,112 +79,10 @@ class RecurrentSAC:
         48
     """
 
-    @takes(Arguments)
-    def __init__(
-        self, *, env: Environment | str | None = None, seed: int | None = None,
-        device: str | torch.device = "auto", verbose: int = 0,
-        tensorboard_log: str | os.PathLike[str] | None = None, **given: Any,
-    ) -> None:  # fmt: skip
-        settings, self._schedule = plain_settings(given)
-        self.settings = AgentSettings(**settings)
-        self.tensorboard_log, self._log_name = tensorboard_log, ""
-        self._printing = ["stdout"] if verbose else []
-        self.logger = Logger(formats=self._printing)
-        self.device = choose_device(device)
-        self.seed = _seed(seed)
-        # of its own, so that looking at the agent does not change its training
-        self._predicting = torch.Generator(self.device).manual_seed(self.seed)
-        self.num_timesteps = 0  # transitions, of all environments and trainings together
-        self.num_updates = 0
-        self.normalizer: ObservationNormalizer | None = None
-        scaled = self.settings.normalize_rewards
-        self.return_scale = ReturnScale(self.settings.gamma) if scaled else None
-        self._problem: Problem | None = None
-        self._policy: Policy | None = None
-        self._training: Training | None = None
-        self._data: Replay | None = None  # episodes from elsewhere, before there is an environment
-        self._policy_alone = False  # loaded without critic and optimizer
-        if env is not None:
-            self.set_env(env)
-
-    @property
-    def env(self) -> VectorEnv[Any, Any, Any] | None:
-        """The vector environment of the training."""
-        return None if self._training is None else self._training.collector.streams.env
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        """Of one environment."""
-        return self._known()[0].observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        """Of one environment."""
-        return self._known()[0].action_space
-
-    @property
-    def info_keys(self) -> frozenset[str]:
-        """Keys of its environment's infos that are to be arguments of `predict`."""
-        return self._known()[0].reader.info_keys
-
-    @property
-    def previous_reward(self) -> bool:
-        """Whether the rewards of the last step are to be an argument of `predict`."""
-        return self.settings.previous_reward
-
-    @property
-    def learner(self) -> Learner:
-        """The networks and their optimizer."""
-        return self._known()[1].learner
-
-    @property
-    def policy(self) -> Policy:
-        """What predicts: the actor with averaged weights, with the normalizer before it."""
-        return self._known()[1]
-
-    @property
-    def replay(self) -> Replay:
-        """The transitions collected, and those of episodes that were added."""
-        return self._attached().replay if self._data is None else self._data
-
-    def set_env(self, env: Environment | str) -> None:
-        """Train in `env` from now on; its spaces must be those of the environment before.
-
-        Episodes under way end as truncated. The number of environments may change.
-        """
-        if self._policy_alone:
-            raise ValueError(
-                "env: got one to train in, expected None: the model's file holds its policy alone"
-            )
-        vector = as_vector(env)
-        if self._problem is None:
-            self._build(Problem.of(vector, privileged=self.settings.privileged_critic))
-        self._known()[0].require_same(vector)
-        if self._training is None:
-            self._training, self._data = self._new_training(vector, self._data), None
-        else:
-            self._training.change_env(vector, self.seed)
-
     def set_logger(self, logger: Logger) -> None:
         """Write the metrics of `learn` there, in place of what `verbose` and `tensorboard_log`
         say."""
         self.logger, self.tensorboard_log = logger, None
-
-    def set_spaces(
-        self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], *,
-        privileged_space: gymnasium.Space[Any] | None = None, observed: bool = False,
-        action_mask: bool = False,
-    ) -> None:  # fmt: skip
-        """Make the agent for these spaces, without an environment: to learn from data alone.
-
-        Args:
-            privileged_space: of the true state, for `privileged_critic`.
-            observed, action_mask: whether infos tell of missing readings and forbidden actions.
-        """
-        if self._problem is not None:
-            raise ValueError("set_spaces: got spaces, expected none: the agent has its own")
-        keys = InfoKeys(observed, action_mask)
-        self._build(Problem(observation_space, action_space, privileged_space, keys))
 
     def add_episodes(self, episodes: Iterable[Any]) -> AddedEpisodes:
         """Put episodes in the environment's own units into the replay, and count them.
@@ -309,90 +195,6 @@ class RecurrentSAC:
     def member(self, total_timesteps: int, callback: AnyCallbacks = None) -> Member:
         """This agent's part in a `TrainingLoop`, which may have others beside it."""
         return Member(self, self._attached(), total_timesteps, callback, self._schedule)
-
-    def predict(
-        self, observation: Any, state: PolicyState | None = None,
-        episode_start: ArrayLike | None = None, deterministic: bool = False,
-        action_masks: ArrayLike | None = None, observed: ArrayLike | None = None,
-        previous_reward: ArrayLike | None = None,
-    ) -> tuple[Any, PolicyState]:  # fmt: skip
-        """The action for an observation, or those for a batch (n, …), and the state behind them.
-
-        Args:
-            state: what the last call gave back; None at the start of episodes.
-            episode_start: (n,) bool, True where the observation is the first of an episode.
-            deterministic: the most likely action, or the mean one; else one drawn.
-            action_masks: (n, A), 0 where a discrete action is forbidden; None: all are allowed.
-            observed: (n,) bool, False where the reading is missing; None: none is.
-            previous_reward: (n,), what the last action has brought, in the environment's own units;
-                for agents with that setting, and only they take it. What stands there at the start
-                of an episode does not count; where all begin, it may be left out.
-        """
-        problem, policy = self._known()
-        encoded, single = problem.observe(observation, action_masks=action_masks, observed=observed)
-        n = len(encoded.vector)
-        begins = state is None
-        state = policy.start(n) if state is None else state
-        if not isinstance(state, PolicyState):
-            raise TypeError(f"state: got {type(state).__name__}, expected what predict gave back")
-        if state.episodes != n:
-            raise ValueError(f"state: got one of {state.episodes} episodes, expected {n}")
-        starts = np.zeros(n, dtype=np.bool_)
-        if episode_start is not None:
-            starts = np.asarray(episode_start, dtype=np.bool_).reshape(-1)
-            if len(starts) != n:
-                raise ValueError(f"episode_start: got {len(starts)} flags, expected {n}")
-        if self.previous_reward:
-            reward = read_rewards(previous_reward, starts | begins)
-            encoded = encoded._replace(previous_reward=reward)
-        elif previous_reward is not None:
-            raise ValueError("previous_reward: got one, expected none: the agent does not see it")
-        action, state = policy.act(
-            encoded, state, starts, explore=not deterministic, generator=self._predicting
-        )
-        actions = problem.actions.decode(action)
-        return (actions[0] if single else actions), state
-
-    @contextmanager
-    def eager_acting(self) -> Iterator[None]:
-        """Act without CUDA graphs inside: hooks on the actor's modules run at every step."""
-        policy = self._known()[1]
-        policy.eager = True
-        try:
-            yield
-        finally:
-            policy.eager = False
-
-    def set_random_seed(self, seed: int) -> None:
-        """Decide the actions that `predict` draws from now on; the training's are its own."""
-        self._predicting.manual_seed(seed)
-
-    def session(self, *, deterministic: bool = True) -> Session:
-        """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
-        self._known()
-        return Session(self, deterministic=deterministic)
-
-    def diagnostics(self) -> Metrics:
-        """A closer look at the agent on a batch of its replay; changes nothing."""
-        return self.learner.diagnostics(self._attached().batch_aside())
-
-    def get_parameters(self) -> dict[str, Tensor]:
-        """Copies of everything learned, by name: actor.…, critic.…, target.…, log_alpha, and Adam's
-        averages, adam.…; `predict` acts by averaged.…, unless `average_policy` is False."""
-        return learned_tensors({"learner": self.learner.state_dict()})
-
-    def set_parameters(
-        self, load_path_or_dict: Mapping[str, Tensor], exact_match: bool = True
-    ) -> None:
-        """Take over what `get_parameters` gave, of this model or of one with the same networks.
-
-        Args:
-            load_path_or_dict: tensors by name; `load` is for files.
-            exact_match: False leaves what is not named as it is. An actor without averaged weights
-                begins its average anew.
-        """
-        own = self.learner.state_dict()
-        self.learner.load_state_dict(with_parameters(own, load_path_or_dict, exact_match))
 
     def save(self, path: str | os.PathLike[str], *, policy_alone: bool = False) -> None:
         """Write everything but the replay into one .safetensors file, without pickle.
@@ -535,50 +337,3 @@ class RecurrentSAC:
             self.return_scale.load_state_dict(document["return_scale"])
         self.num_timesteps = document["num_timesteps"]
         self.num_updates = document["num_updates"]
-
-    def _build(self, problem: Problem) -> None:
-        if self.settings.normalize_observations:
-            self.normalizer = ObservationNormalizer(
-                problem.sizes.observation, scaled=problem.observations.scaled
-            )
-        learner = Learner(
-            self.settings, problem.sizes, device=self.device, seed=self.seed,
-            bfloat16_heads=self.settings.bfloat16_heads,
-        )  # fmt: skip
-        self._problem = problem
-        graph = self.settings.graph
-        self._policy = Policy(
-            learner, self.normalizer, graph=graph, averaged=True, return_scale=self.return_scale
-        )
-
-    def _new_training(
-        self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
-    ) -> Training:
-        problem, policy = self._known()
-        explorer = Policy(
-            policy.learner, self.normalizer, graph=self.settings.graph,
-            return_scale=self.return_scale,
-        )  # fmt: skip
-        return Training(
-            explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
-            steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,
-        )  # fmt: skip
-
-    def _known(self) -> tuple[Problem, Policy]:
-        if self._problem is None or self._policy is None:
-            raise ValueError("env: got None, expected one; give it to RecurrentSAC or to set_env")
-        return self._problem, self._policy
-
-    def _attached(self) -> Training:
-        if self._training is None:
-            raise ValueError("env: got None, expected one to train in; set_env gives it")
-        return self._training
-
-
-def _seed(seed: int | None) -> int:
-    """The seed as a plain number; one drawn from the system for None."""
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed: got {seed!r}, expected an integer of at least 0, or None")
-    return int(seed)
