@@ -315,3 +315,12 @@ def test_thousands_of_bandits_are_fast():
         env.step(actions)
         fastest = min(fastest, time.perf_counter() - start)
     assert 4096 / fastest > 5e6
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cost": ""}, {"win": None}, {"sigma": ("a", "b")}, {"mu": ({}, 1)}], ids=str
+)
+def test_what_is_no_number_is_refused_by_name(settings):
+    (name,) = settings
+    with pytest.raises(ValueError, match=f"^{name}: got .*, expected "):
+        BestArm(**settings)

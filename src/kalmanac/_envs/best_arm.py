@@ -46,8 +46,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         for name in ("cost", "win", "loss"):
-            if not np.isfinite(getattr(self, name)):
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, expected a finite number")
+            number = getattr(self, name)
+            if not isinstance(number, int | float | np.number) or not np.isfinite(number):
+                raise ValueError(f"{name}: got {number!r}, expected a finite number")
         if self.cost < 0:
             raise ValueError(f"cost: got {self.cost!r}, expected a number of at least 0")
         if self.win <= self.loss:
@@ -396,7 +397,10 @@ def _interval(name: str, value: Any, shape: tuple[int, ...], least: float) -> tu
 
 
 def _values(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: got {value!r}, expected numbers") from None
     if array.shape not in ((), shape):
         expected = "a number" + (f" or {shape[0]} of them" if shape else "")
         raise ValueError(f"{name}: got shape {array.shape}, expected {expected}")
