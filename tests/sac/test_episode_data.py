@@ -176,7 +176,7 @@ def test_without_minari_the_command_that_installs_it_is_said(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
     model = small("gru", wandering(1))
     model.add_episodes([walk()])
-    with pytest.raises(MissingExtraError, match=r"pip install 'kalmanac\[minari\]'"):
+    with pytest.raises(MissingExtraError, match=r'pip install "kalmanac\[minari\]"'):
         episode_data.write_minari("a/b-v0", model.episodes(), model._known()[0], {})
 
 

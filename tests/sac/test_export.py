@@ -285,6 +285,6 @@ def test_bad_calls_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="env: got None"):
         RecurrentSAC("gru").export(tmp_path / "agent.onnx")
     monkeypatch.setattr(export, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"onnx is not installed: pip install 'kalmanac\[e"):
+    with pytest.raises(MissingExtraError, match=r'onnx is not installed: pip install "kalmanac\[e'):
         model.export(tmp_path / "agent.onnx")
     assert list(tmp_path.iterdir()) == []
