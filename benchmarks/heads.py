@@ -37,8 +37,8 @@ from timing import Stopwatch, capture, interleave
 ROWS, WIDTHS, TWINS, SLOPES = 2080, (24, 256, 256, 5), 2, 16
 NEAR: dict[Precision, float] = {"tf32": 5e-3, "bfloat16": 3e-2, "ieee": 1e-4}  # relative
 PARTS = ("forward", "slopes", "gradients")
-# Rows, warps, stages, columns at once. From 64 rows of TF32 factors on, `perceive` does not fit into
-# registers: ptxas spills 300 to 1,300 bytes a thread.
+# Rows, warps, stages, columns at once. From 64 rows of TF32 factors on, `perceive` overflows its
+# registers: ptxas spills 300 to 1,300 bytes a thread (sm_90a, Triton 3.6).
 WIDE = tuple(Shape(*x) for x in (
     (16, 4, 2, 32), (32, 4, 2, 32), (32, 4, 3, 32), (32, 8, 2, 32), (32, 8, 2, 64), (64, 8, 2, 32),
     (128, 8, 2, 32),
