@@ -113,14 +113,14 @@ def measure(
         rows.append(row)
         save()
         _print_row(task.name, row)
-    if not peers:
+    if not peers or task.sizes.action_mask:  # the peers know no masks
         return
     plain = PlainSAC(task.sizes, task.critic_hidden, device)
     table["plain_gru_eager"] = peer = rate(lambda: plain.update(batch), seconds)
     print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
-    if not task.sizes.discrete or task.sizes.action_mask:
+    if not task.sizes.discrete:  # jax_sac.py knows no others
         save()
-        return  # jax_sac.py knows free discrete actions alone
+        return
     learner = make_learner("vssm+kf", task, device)
     table["jax_jit"] = compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
     print(f"  JAX, vssm+kf, one jit: {jax_peer.in_words(compiled)}")

@@ -29,7 +29,7 @@ from kalmanac._ops import dense_kernels, mlp_kernels
 from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.dense_kernels import Tile, factor, plus_product, side
 from kalmanac._ops.dispatch import Precision
-from kalmanac._ops.mlp_kernels import Shape, tile
+from kalmanac._ops.mlp_kernels import Shape, relu, tile
 from record import on_record, save
 from report import print_table
 from timing import Stopwatch, capture, interleave
@@ -37,14 +37,18 @@ from timing import Stopwatch, capture, interleave
 ROWS, WIDTHS, TWINS, SLOPES = 2080, (24, 256, 256, 5), 2, 16
 NEAR: dict[Precision, float] = {"tf32": 5e-3, "bfloat16": 3e-2, "ieee": 1e-4}  # relative
 PARTS = ("forward", "slopes", "gradients")
-# Rows, warps, stages, columns at once. More rows of TF32 factors do not fit into registers: ptxas
-# spills 700 bytes and more a thread with 64 rows and 4 warps, and with 128 and 8.
+# Rows, warps, stages, columns at once. From 64 rows of TF32 factors on, `perceive` overflows its
+# registers: ptxas spills 300 to 1,300 bytes a thread (sm_90a, Triton 3.6).
 WIDE = tuple(Shape(*x) for x in (
     (16, 4, 2, 32), (32, 4, 2, 32), (32, 4, 3, 32), (32, 8, 2, 32), (32, 8, 2, 64), (64, 8, 2, 32),
+    (128, 8, 2, 32),
 ))  # fmt: skip
 NARROW = tuple(Shape(*x) for x in (
     (32, 4, 2, 32), (64, 4, 2, 32), (64, 8, 2, 32), (64, 8, 2, 64), (128, 8, 2, 32),
     (128, 8, 2, 64),
+))  # fmt: skip
+CHUNKED = tuple(Shape(*x) for x in (
+    (32, 4, 2, 32), (64, 4, 2, 32), (64, 8, 2, 32), (64, 8, 2, 64), (128, 8, 2, 32),
 ))  # fmt: skip
 ROUNDED: tuple[Precision, ...] = ("tf32", "bfloat16")
 
@@ -71,7 +75,7 @@ class Candidate(NamedTuple):
     """One way to compute a part; None as its shape is PyTorch's own, or what runs today."""
 
     part: str
-    way: str  # branches, grouped, products
+    way: str  # branches, grouped, chunked, products
     precision: Precision
     shape: Shape | Tile | None = None
     inputs_first: bool = False  # weights lie with their inputs side by side
@@ -96,12 +100,49 @@ def candidates() -> Iterator[Candidate]:
         yield Candidate(part, "grouped", "tf32", shape, inputs_first=True)
     for part, shape in product(PARTS[:2], NARROW):
         yield Candidate(part, "grouped", "bfloat16", shape)
+    for shape, inputs_first in product(CHUNKED, (False, True)):
+        yield Candidate("forward", "chunked", "tf32", shape, inputs_first)
+    for shape in CHUNKED:
+        yield Candidate("forward", "chunked", "bfloat16", shape)
     for tall, wide, block, warps in (
         (32, 64, 32, 4), (64, 64, 32, 4), (64, 64, 64, 4), (64, 128, 32, 8), (128, 128, 32, 8),
         (128, 128, 64, 8),
     ):  # fmt: skip
         for precision in ROUNDED:
             yield Candidate("gradients", "grouped", precision, Tile(tall, wide, block, warps, 3))
+
+
+@triton.jit
+def chunked_forward(  # type: ignore[no-untyped-def]
+    x, w1, w2, w3, b1, b2, b3, h1, h2, y, rows, n, m,
+    w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o, b1_k, b2_k, b3_k,
+    H1: tl.constexpr, H2: tl.constexpr, NP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr,
+    AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`mlp_kernels.perceive` by AT_ONCE columns of the first hidden layer: no row of it is whole,
+    so that registers hold the sums of the second one and little else."""
+    dtype: tl.constexpr = y.dtype.element_ty
+    k = tl.program_id(1)
+    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
+    here = i < rows
+    row = k.to(tl.int64) * rows + i
+    c, o, g = tl.arange(0, NP), tl.arange(0, MP), tl.arange(0, H2)
+    seen = tl.load(x + i * n + c[None, :], mask=here & (c[None, :] < n), other=0.0)
+    two = tl.zeros((BLOCK, H2), dtype)
+    for begin in range(0, H1, AT_ONCE):
+        j = begin + tl.arange(0, AT_ONCE)
+        weight = tile(w1, k, c[:, None], j[None, :], n, H1, w1_k, w1_i, w1_o)
+        one = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), seen, weight, PRECISION)
+        one = factor(relu(one + tl.load(b1 + k * b1_k + j)[None, :]), PRECISION)
+        tl.store(h1 + row * H1 + j[None, :], one, mask=here)
+        across = tile(w2, k, j[:, None], g[None, :], H1, H2, w2_k, w2_i, w2_o)
+        two = plus_product(two, one, across, PRECISION)
+    two = factor(relu(two + tl.load(b2 + k * b2_k + g)[None, :]), PRECISION)
+    tl.store(h2 + row * H2 + g[None, :], two, mask=here)
+    last = tile(w3, k, g[:, None], o[None, :], H2, m, w3_k, w3_i, w3_o)
+    found = plus_product(tl.zeros((BLOCK, MP), dtype), two, last, PRECISION)
+    found += tl.load(b3 + k * b3_k + o, mask=o < m, other=0.0)[None, :]
+    tl.store(y + row * m + o[None, :], found, mask=here & (o[None, :] < m))
 
 
 @triton.jit
@@ -210,9 +251,12 @@ def grouped(c: Candidate, p: Problem) -> Callable[[], list[Tensor]]:
     g = [*(torch.empty_like(x) for x in hidden), p.given.new_empty(groups, rows, SLOPES)]
 
     def forward() -> list[Tensor]:
-        mlp_kernels.perceive[programs](
+        kernel, keep = (
+            (chunked_forward, {}) if c.way == "chunked" else (mlp_kernels.perceive, {"KEEP": True})
+        )
+        kernel[programs](
             p.x, *weights, *p.biases, y[1], y[2], y[0], rows, n, m, *strides,
-            *(b.stride(0) for b in p.biases), H1=h, H2=h, KEEP=True, NP=side(n), MP=side(m),
+            *(b.stride(0) for b in p.biases), H1=h, H2=h, **keep, NP=side(n), MP=side(m),
             **tiles, **layout,
         )  # fmt: skip
         return y
@@ -250,7 +294,7 @@ def make_run(c: Candidate, seeds: int, device: torch.device) -> Callable[[], lis
     if c.precision == "bfloat16":
         hidden, slopes = ([x.bfloat16() for x in y] for y in (p.hidden, p.slopes))
         p = p._replace(hidden=hidden, slopes=slopes)
-    if c.way == "grouped":
+    if c.way in ("grouped", "chunked"):
         return grouped(c, p)
     if c.way == "products":
         return partial(BATCHED[c.part], p)

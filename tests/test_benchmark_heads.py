@@ -11,7 +11,7 @@ def test_every_kind_of_candidate_is_near_pytorch(bench, monkeypatch):
     monkeypatch.setattr(heads, "ROWS", 40)
     monkeypatch.setattr(heads, "WIDTHS", (24, 32, 32, 5))
     kinds = {(c.part, c.way, c.precision, c.inputs_first): c for c in heads.candidates()}
-    assert len(kinds) == 6 + 3 + 6 + 2
+    assert len(kinds) == 6 + 3 + 6 + 2 + 3
     truth = heads.make_problem(heads.TWINS, CPU)
     for c in kinds.values():
         far = heads.off(c, heads.make_run(c, 1, CPU)(), truth)
