@@ -59,7 +59,6 @@ NOISE = {
     for level, noise in zip(LEVELS, (0.1, 0.2, 0.3), strict=True)
 }
 MAZE = ("grid", "start", "end")  # what changes in a labyrinth
-NUMBERS = ("last_in_play_idx", "position")  # lists and tuples of numbers that change
 
 
 def extra(task: str) -> str:
@@ -246,7 +245,7 @@ def _changing(task: Any) -> dict[str, Any]:
             state[name] = value.value if isinstance(value, Enum) else value
         elif hasattr(value, "grid"):  # a labyrinth
             state[name] = {part: np.array(getattr(value, part)) for part in MAZE}
-        elif isinstance(value, list | tuple) and name in NUMBERS:
+        elif name == "position":  # in a labyrinth
             state[name] = [int(number) for number in value]
     return state
 
@@ -263,7 +262,7 @@ def _restore(task: Any, name: str, value: Any) -> None:
         now.start, now.end = (tuple(map(int, value[part])) for part in MAZE[1:])
     elif isinstance(now, np.ndarray):
         now[...] = value  # in place: others may hold it too
-    elif isinstance(now, list | tuple | np.generic | Enum):
+    elif isinstance(now, tuple | np.generic | Enum):
         setattr(task, name, type(now)(value))
     else:
         setattr(task, name, value)
