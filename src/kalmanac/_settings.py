@@ -18,7 +18,7 @@ from kalmanac._checked_fields import (
 )
 
 ActorObjective = Literal["auto", "mixed", "value", "cross-entropy"]
-Drawing = Literal["episodes", "starts", "transitions"]
+Drawing = Literal["episodes", "steps", "starts", "transitions"]
 Pair = tuple[float, float]
 
 
@@ -151,6 +151,9 @@ class SACSettings(EncoderSettings):
     exploration uses the newest weights."""
     average_tau: Annotated[float | None, Within(0, 1, "(]"), Later(unsaid=True)] = None
     """Share of the actor that the averaged policy takes over with each update; None is tau."""
+    average_span: Annotated[float | None, Within(0, 1, "(]"), Later(unsaid=True)] = None
+    """The averaged policy spans about this share of all updates so far, once that is longer than
+    average_tau makes it; None: never."""
     previous_action: Annotated[bool, Fixed()] = True
     """The agent sees its previous action beside the observation."""
     previous_reward: Annotated[bool, Fixed(), Later(unsaid=True)] = False

@@ -4,6 +4,7 @@ m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  x ← x - lr m
 y ← y + τ (x - y) for the tensor y that follows a part of x; its two halves have rates of their own
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class Rates(NamedTuple):
     learning_rate: Tensor  # float64 (), where a recorded step reads what it is by then
     betas: tuple[float, float]
     taus: tuple[float, float]  # of what follows, before and after `Moving.border`
+    fades: float  # after n steps, the first of them is at most fades / n
     max_norm: float | None  # the gradients of groups are clipped to it, each on its own
 
 
@@ -57,7 +59,7 @@ def adam_step(
         torch._foreach_copy_(list(slots), [g.contiguous() for g in gradients])
         return step(
             *moving, groups=groups, learning_rate=rates.learning_rate, taus=rates.taus,
-            max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
+            fades=rates.fades, max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
         )  # fmt: skip
     beside = [x for g, gap in zip(gradients, gaps, strict=True) for x in (g, gap)]
     torch.cat([x.reshape(-1) for x in beside], out=moving.gradients)
@@ -76,8 +78,10 @@ def adam_step(
         eps=TINY, amsgrad=False, maximize=False,
     )  # fmt: skip
     followed = moving.values[moving.begin : moving.begin + len(moving.trailing)]
-    for half, tau in zip(
-        (slice(moving.border), slice(moving.border, None)), rates.taus, strict=True
-    ):
-        moving.trailing[half].lerp_(followed[half], tau)
+    first, second = slice(moving.border), slice(moving.border, None)
+    tau: float | Tensor = rates.taus[0]
+    if math.isfinite(rates.fades):
+        tau = (rates.fades / moving.steps).clamp(max=tau)
+    moving.trailing[first].lerp_(followed[first], tau)
+    moving.trailing[second].lerp_(followed[second], rates.taus[1])
     return norms

@@ -42,7 +42,7 @@ def at_most_one(x):
 def move(
     values, gradients, average, square, steps, trailing, partials, norms, size,
     a0, a1, b0, b1, begin, border, trails, rate, tau_1: tl.float64, tau_2: tl.float64,
-    max_norm: tl.float64, beta_1: tl.float64, beta_2: tl.float64, tiny: tl.float64,
+    fades: tl.float64,     max_norm: tl.float64, beta_1: tl.float64, beta_2: tl.float64, tiny: tl.float64,
     CLIPS: tl.constexpr, PP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  x ← x - lr m̂ / (√v̂ + ε)."""
@@ -75,14 +75,14 @@ def move(
     tl.store(square + i, v, mask=inside)
     follows = (i >= begin) & (i < begin + trails)
     old = tl.load(trailing + i - begin, mask=follows, other=0.0)
-    tau = tl.where(i < begin + border, tau_1, tau_2)
+    tau = tl.where(i < begin + border, tl.minimum(tau_1, fades / step), tau_2)
     tl.store(trailing + i - begin, old + ((x - old) * tau).to(dtype), mask=follows)
 
 
 def step(
     values: Tensor, gradients: Tensor, average: Tensor, square: Tensor, steps: Tensor,
     trailing: Tensor, begin: int, border: int, *, groups: Sequence[slice], learning_rate: Tensor,
-    taus: tuple[float, float], max_norm: float | None, betas: tuple[float, float], tiny: float,
+    taus: tuple[float, float], fades: float, max_norm: float | None, betas: tuple[float, float], tiny: float,
 ) -> list[Tensor]:  # fmt: skip
     """Move once; returns the norms of the groups' gradients, 0-d, before they were clipped."""
     size, trails = values.numel(), trailing.numel()
@@ -94,7 +94,7 @@ def step(
     sums[(programs,)](gradients, steps, partials, size, *spans, BLOCK=BLOCK)
     move[(programs,)](
         values, gradients, average, square, steps, trailing, partials, norms, size, *spans, begin,
-        border, trails, learning_rate, *taus,
+        border, trails, learning_rate, *taus, fades,
         0.0 if max_norm is None else max_norm, *betas, tiny,
         CLIPS=max_norm is not None, PP=triton.next_power_of_2(programs), BLOCK=BLOCK,
     )  # fmt: skip

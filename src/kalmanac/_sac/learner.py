@@ -103,7 +103,8 @@ class Learner:
             copies.insert(0, self.averaged)
             rates = {"actor": settings.average_tau or settings.tau} | rates
         copied = flatten_parameters([p for module in copies for p in module.parameters()])
-        trailing = Trailing(rates, copied)
+        span = settings.average_span if settings.average_policy else None
+        trailing = Trailing(rates, copied, math.inf if span is None else 1 / span)
         betas = (settings.adam_betas[0], settings.adam_betas[1])
         self.optimizer = Adam(learned, settings.learning_rate, trailing, betas)
 

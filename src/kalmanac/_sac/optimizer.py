@@ -5,6 +5,7 @@ in doing it. Laid side by side, gradient norms, Adam and the target's averaging 
 each.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -23,6 +24,7 @@ class Trailing(NamedTuple):
 
     rates: Mapping[str, float]  # of each group, in the order of Adam's
     values: Tensor
+    fades: float = math.inf  # after n steps, the first rate is at most fades / n
 
 
 class Adam:
@@ -60,7 +62,7 @@ class Adam:
         Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
         """
         taus = list(self.trailing.rates.values())
-        rates = Rates(self.learning_rate, self.betas, (taus[0], taus[-1]), max_norm)
+        rates = Rates(self.learning_rate, self.betas, (taus[0], taus[-1]), self.trailing.fades, max_norm)
         groups = [self.spans[name] for name in clipped]
         norms = adam_step(self._moving, gradients, self._slots, self._gaps, groups, rates)
         return dict(zip(clipped, norms, strict=True))
