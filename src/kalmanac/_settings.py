@@ -18,7 +18,7 @@ from kalmanac._checked_fields import (
 )
 
 ActorObjective = Literal["auto", "mixed", "value", "cross-entropy"]
-Drawing = Literal["episodes", "steps", "starts", "transitions"]
+Drawing = Literal["episodes", "starts", "transitions"]
 Pair = tuple[float, float]
 
 
@@ -149,11 +149,9 @@ class SACSettings(EncoderSettings):
     average_policy: Annotated[bool, Fixed(), Later(False)] = True
     """Evaluations, predictions and saved policies use a running average of the actor's weights;
     exploration uses the newest weights."""
-    average_tau: Annotated[float | None, Within(0, 1, "(]"), Later(unsaid=True)] = None
-    """Share of the actor that the averaged policy takes over with each update; None is tau."""
     average_span: Annotated[float | None, Within(0, 1, "(]"), Later(unsaid=True)] = None
-    """The averaged policy spans about this share of all updates so far, once that is longer than
-    average_tau makes it; None: never."""
+    """The averaged policy spans about this share of all updates so far, once that is more than the
+    1/tau that it spans before; None: never."""
     previous_action: Annotated[bool, Fixed()] = True
     """The agent sees its previous action beside the observation."""
     previous_reward: Annotated[bool, Fixed(), Later(unsaid=True)] = False
@@ -276,6 +274,8 @@ EARLIER: Mapping[str, Any] = _earlier()
 UNSAID = frozenset(
     name for name, notes in field_notes(AllSettings).items() if Later(unsaid=True) in notes
 )
+# Settings that there were for a while; whatever older files say of them, nothing reads it.
+GONE = ("average_tau",)
 EARLIER_ENCODERS: Mapping[str, Mapping[str, Any]] = {  # the same within encoder_settings
     "transformer": {"dropout": 0.0},  # until the paper's presets said 0.1
 }
@@ -285,11 +285,16 @@ NEUTRAL: Mapping[str, Any] = {x.name: x.default for x in dataclasses.fields(Corr
 CHANGEABLE = tuple(name for name, notes in field_notes(SACSettings).items() if Fixed() not in notes)
 
 
+def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a file, but for those that are no more."""
+    return {name: value for name, value in settings.items() if name not in GONE}
+
+
 def as_it_was(experiment: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a recorded run with what it leaves unsaid."""
     unsaid = EARLIER_ENCODERS.get(str(experiment.get("encoder")), {})
     settings = {**unsaid, **experiment.get("encoder_settings", {})}
-    return {**EARLIER, **experiment, "encoder_settings": settings}
+    return {**EARLIER, **without_gone(experiment), "encoder_settings": settings}
 
 
 ORACLE = "oracle"

@@ -186,9 +186,12 @@ def test_the_state_is_told_where_it_is_wanted():
 
 
 @pytest.mark.parametrize("how", [{}, {"workers": 2}, {"privileged": True}])
-def test_the_end_of_a_task_is_no_time_limit(how):
-    env = make_vector("popgym/MineSweeperEasy", 2, **how)
-    assert env.metadata["bootstrap_truncated"] is False
+@pytest.mark.parametrize(
+    ("task", "bootstraps"), [("MineSweeperEasy", False), ("NoisyPositionOnlyPendulumHard", True)]
+)
+def test_the_end_of_a_game_is_no_time_limit(task, bootstraps, how):
+    env = make_vector(f"popgym/{task}", 2, **how)
+    assert env.metadata["bootstrap_truncated"] is bootstraps
     env.close()
 
 

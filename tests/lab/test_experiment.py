@@ -97,6 +97,10 @@ def test_what_an_older_run_could_not_say_is_what_it_did():
     assert Experiment.from_data(Experiment().to_data()) == Experiment()
 
 
+def test_a_setting_that_is_gone_is_not_read():
+    assert Experiment.from_data({**Experiment().to_data(), "average_tau": 0.1}) == Experiment()
+
+
 def test_settings_are_merged_unless_their_owner_changes():
     first = Experiment(env_settings={"cost": 0.5}, encoder="gru", encoder_settings={"d_state": 2})
     both = first.changed({"env_settings": {"horizon": 9}, "encoder_settings": {"layers": 2}})

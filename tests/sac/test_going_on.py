@@ -165,7 +165,7 @@ def test_a_bounded_replay_is_shared_out_anew_for_more_environments(tmp_path):
 
 def test_settings_of_a_loaded_agent_can_be_changed(saved):
     changes = {
-        "learning_rate": 1e-4, "tau": 0.1, "average_tau": 0.3, "gamma": 0.5, "batch_size": 3,
+        "learning_rate": 1e-4, "tau": 0.1, "average_span": 0.3, "gamma": 0.5, "batch_size": 3,
         "update_to_data": 0.5, "drawing": "starts", "context_length": 5, "burn_in": 2, "seed": 9,
         "max_grad_norm": 1.0, "target_entropy": -3.0, "buffer_size": 100,
     }  # fmt: skip
@@ -173,7 +173,8 @@ def test_settings_of_a_loaded_agent_can_be_changed(saved):
     config = {**vars(loaded.settings), "seed": loaded.seed}
     assert {name: config[name] for name in changes} == changes
     assert loaded.learner.optimizer.learning_rate == 1e-4
-    assert loaded.learner.optimizer.trailing.rates == {"actor": 0.3, "critic": 0.1}
+    assert loaded.learner.optimizer.trailing.rates == {"actor": 0.1, "critic": 0.1}
+    assert loaded.learner.optimizer.trailing.fades == 1 / 0.3
     assert loaded.learner.entropy_goal == -3.0
     for name, x in saved[0].learner.state_dict().items():
         assert torch.equal(x, loaded.learner.state_dict()[name]), name

@@ -64,6 +64,10 @@ def box(shape):
     return lambda document: document["spaces"].update(observation=box)
 
 
+def test_a_setting_that_is_gone_is_not_read(crafted):
+    assert "average_tau" not in vars(RecurrentSAC.load(crafted(setting(average_tau=None))).settings)
+
+
 def test_zero_and_one_for_a_switch_load_as_agents_once_saved_them(crafted):
     file = crafted(setting(average_policy=1, graph=0, bootstrap_truncated=1))
     settings = RecurrentSAC.load(file, device="cpu").settings

@@ -76,6 +76,20 @@ def test_neighboring_groups_are_followed_each_at_its_rate(device: str) -> None:
     assert not torch.equal(trailing, before)
 
 
+def test_an_average_over_a_share_of_all_steps(device: str) -> None:
+    mine = parameters(device)
+    trailing = flatten_parameters([x.detach().clone() for x in mine[:3]])
+    groups = {"a": mine[:2], "b": mine[2:3], "c": mine[3:]}
+    adam = Adam(groups, 0.01, Trailing({"a": 0.4, "b": 0.5}, trailing, fades=2.0))
+    border = adam.spans["a"].stop
+    for rate in (0.4, 0.4, 0.4, 0.4, 2 / 5, 2 / 6, 2 / 7):  # at most 2/n behind n steps
+        before = trailing.clone()
+        adam.step([torch.ones(shape, device=device) for shape in SHAPES], None, ("a",))
+        rates = torch.full_like(before, 0.5)
+        rates[:border] = rate
+        torch.testing.assert_close(trailing, before.lerp(adam.values[: len(trailing)], rates))
+
+
 def test_it_goes_on_where_its_state_was_taken(device: str) -> None:
     adam, mine, _ = make_adam(device)
     gradients = [torch.ones(shape, device=device) for shape in SHAPES]

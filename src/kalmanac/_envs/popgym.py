@@ -53,9 +53,10 @@ PAPER = (  # the twelve of its benchmark
     "NoisyPositionOnlyPendulumHard", "RepeatFirstEasy", "RepeatFirstMedium",
     "RepeatPreviousEasy", "RepeatPreviousMedium",
 )  # fmt: skip
+CONTROL = ("CartPole", "Pendulum")
 NOISE = {
     f"NoisyPositionOnly{name}{level}": noise
-    for name in ("CartPole", "Pendulum")
+    for name in CONTROL
     for level, noise in zip(LEVELS, (0.1, 0.2, 0.3), strict=True)
 }
 MAZE = ("grid", "start", "end")  # what changes in a labyrinth
@@ -75,10 +76,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
     saves its time.
     """
 
-    # A task's number of steps is part of it: popgym calls the end of some of them truncation.
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": [], "bootstrap_truncated": False
-    }  # fmt: skip
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
 
     def __init__(self, task: str = "RepeatPreviousEasy", truth: bool = True) -> None:
         tasks = load(extra(task), "popgym.envs")
@@ -95,6 +93,10 @@ class POPGym(gymnasium.Env[Floats, Any]):
         if truth:
             self.privileged_space, self._state_row = one_hot(self._task.state_space)
         self.action_space, self.own_action = _actions(self._task.action_space)
+        # The number of steps is part of a game, though popgym calls the end of some truncation. A
+        # pole or a pendulum knows no clock: where it is cut off, its value is not zero.
+        control = any(name in task for name in CONTROL)
+        self.metadata = {**self.metadata, "bootstrap_truncated": control}
         self._labyrinth = extra(task) == "labyrinth"
         self._running = False
 

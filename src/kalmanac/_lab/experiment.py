@@ -11,7 +11,15 @@ from kalmanac._checked_fields import CheckedFields
 from kalmanac._encoders.registry import ENCODERS, check_encoder
 from kalmanac._envs.sensors import Corruption
 from kalmanac._messages import expect_known, expect_mapping
-from kalmanac._settings import EARLIER, ORACLE, UNSAID, AllSettings, agent_of, agent_settings
+from kalmanac._settings import (
+    EARLIER,
+    ORACLE,
+    UNSAID,
+    AllSettings,
+    agent_of,
+    agent_settings,
+    without_gone,
+)
 
 Part = TypeVar("Part", bound=CheckedFields)
 
@@ -91,6 +99,7 @@ class Experiment(AllSettings):
 
         Names that are missing have what runs did before there were such settings, else the default.
         """
+        data = without_gone(data)
         for name in data:
             expect_known("setting", name, _NAMES)
         return Experiment(**{**EARLIER, **data})

@@ -1,13 +1,11 @@
 """From the rows of a replay to a batch: which windows, where in the batch, and what they hold.
 
-Four rules choose windows, all on tensors of fixed shape and without a host read. With L the
+Three rules choose windows, all on tensors of fixed shape and without a host read. With L the
 transitions of an episode and T those of a window:
 
 - `episodes`: an episode uniformly; all of it if L ≤ T, else the part inside [o, o + T) with o
   uniform over −(T−1) … L−1. Each step of a long episode, first and last included, is in T of
   those L+T−1 windows.
-- `steps`: as `episodes`, but an episode by its weight: 1 if L ≤ T, else (L+T−1)/T. Every stored
-  step is then equally likely to be in a window.
 - `starts`: uniform over all starts 0 … max(L−T, 0) of all episodes.
 - `transitions`: uniform over all steps as starts; the window is cut at the episode's end.
 
@@ -84,20 +82,6 @@ def _episodes(table: Table, batch: int, context: int, generator: torch.Generator
     return Cut(*cut_episodes(numbers, *table, context))
 
 
-def _steps(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
-    length = table.entries[LENGTH]
-    ways = torch.where(length > context, length + (context - 1), context) * (length > 0)
-    ends = ways.cumsum(0)
-    (where,) = uniform(table, batch, 1, generator)
-    pick = (where * ends[-1]).long()
-    slot = torch.searchsorted(ends, pick, right=True)
-    offset = pick - (ends - ways).index_select(0, slot) - (context - 1)
-    length = length.index_select(0, slot)
-    long = length > context
-    start = (offset * long).clamp(min=0)
-    return Cut(slot, start, torch.where(long, torch.minimum(offset + context, length), length))
-
-
 def _starts(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
     length = table.entries[LENGTH]
     starts = ((length - context).clamp(min=0) + 1) * (length > 0)
@@ -131,7 +115,6 @@ def uniform(table: Table, batch: int, of_each: int, generator: torch.Generator) 
 
 RULES: dict[str, Callable[[Table, int, int, torch.Generator], Cut]] = {
     "episodes": _episodes,
-    "steps": _steps,
     "starts": _starts,
     "transitions": _transitions,
 }

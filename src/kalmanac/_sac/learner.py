@@ -101,7 +101,7 @@ class Learner:
         rates = {"critic": settings.tau}
         if settings.average_policy:
             copies.insert(0, self.averaged)
-            rates = {"actor": settings.average_tau or settings.tau} | rates
+            rates = {"actor": settings.tau} | rates
         copied = flatten_parameters([p for module in copies for p in module.parameters()])
         span = settings.average_span if settings.average_policy else None
         trailing = Trailing(rates, copied, math.inf if span is None else 1 / span)

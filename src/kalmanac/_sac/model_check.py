@@ -17,7 +17,7 @@ from kalmanac._sac.learner import Learner
 from kalmanac._sac.networks import Actor, Critic
 from kalmanac._sac.optimizer import flatten_parameters
 from kalmanac._sac.problem import Problem
-from kalmanac._settings import CHANGEABLE, EARLIER
+from kalmanac._settings import CHANGEABLE, EARLIER, without_gone
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -90,7 +90,7 @@ def config_of(document: Mapping[str, Any]) -> dict[str, Any]:
     One of an older version does what agents did then.
     """
     config = {name: value for name, value in EARLIER.items() if name in CONFIG}
-    config |= document["config"]
+    config |= without_gone(document["config"])
     # agents used to take, and to save, 0 and 1 for these
     config |= {name: bool(config[name]) for name in _SWITCHES if config.get(name) in (0, 1)}
     if unknown := set(config) - CONFIG:

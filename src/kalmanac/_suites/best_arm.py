@@ -43,6 +43,7 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
         num_envs=8,
         seed=seed,
         tau=0.02,
+        average_span=0.1,
         adam_betas=(0.95, 0.9975),
         actor_hidden=(128,),
         critic_hidden=(256,),
