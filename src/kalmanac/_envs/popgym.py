@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -76,8 +76,6 @@ class POPGym(gymnasium.Env[Floats, Any]):
     saves its time.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
-
     def __init__(self, task: str = "RepeatPreviousEasy", truth: bool = True) -> None:
         tasks = load(extra(task), "popgym.envs")
         kind = getattr(tasks, task, None)
@@ -96,7 +94,7 @@ class POPGym(gymnasium.Env[Floats, Any]):
         # The number of steps is part of a game, though popgym calls the end of some truncation. A
         # pole or a pendulum knows no clock: where it is cut off, its value is not zero.
         control = any(name in task for name in CONTROL)
-        self.metadata = {**self.metadata, "bootstrap_truncated": control}
+        self.metadata = {"render_modes": [], "bootstrap_truncated": control}
         self._labyrinth = extra(task) == "labyrinth"
         self._running = False
 

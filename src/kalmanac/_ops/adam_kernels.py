@@ -42,7 +42,8 @@ def at_most_one(x):
 def move(
     values, gradients, average, square, steps, trailing, partials, norms, size,
     a0, a1, b0, b1, begin, border, trails, rate, tau_1: tl.float64, tau_2: tl.float64,
-    fades: tl.float64,     max_norm: tl.float64, beta_1: tl.float64, beta_2: tl.float64, tiny: tl.float64,
+    fades: tl.float64, max_norm: tl.float64, beta_1: tl.float64, beta_2: tl.float64,
+    tiny: tl.float64,
     CLIPS: tl.constexpr, PP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,  x ← x - lr m̂ / (√v̂ + ε)."""
@@ -82,7 +83,8 @@ def move(
 def step(
     values: Tensor, gradients: Tensor, average: Tensor, square: Tensor, steps: Tensor,
     trailing: Tensor, begin: int, border: int, *, groups: Sequence[slice], learning_rate: Tensor,
-    taus: tuple[float, float], fades: float, max_norm: float | None, betas: tuple[float, float], tiny: float,
+    taus: tuple[float, float], fades: float, max_norm: float | None, betas: tuple[float, float],
+    tiny: float,
 ) -> list[Tensor]:  # fmt: skip
     """Move once; returns the norms of the groups' gradients, 0-d, before they were clipped."""
     size, trails = values.numel(), trailing.numel()

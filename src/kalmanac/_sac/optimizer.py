@@ -62,7 +62,9 @@ class Adam:
         Returns the norms of the `clipped` groups' gradients, before they are clipped to `max_norm`.
         """
         taus = list(self.trailing.rates.values())
-        rates = Rates(self.learning_rate, self.betas, (taus[0], taus[-1]), self.trailing.fades, max_norm)
+        rates = Rates(
+            self.learning_rate, self.betas, (taus[0], taus[-1]), self.trailing.fades, max_norm
+        )
         groups = [self.spans[name] for name in clipped]
         norms = adam_step(self._moving, gradients, self._slots, self._gaps, groups, rates)
         return dict(zip(clipped, norms, strict=True))
