@@ -1,4 +1,4 @@
-"""Chunks and blocks that are filled to the last have GPU kernels of their own: those of training."""
+"""Chunks and blocks that are filled have GPU kernels of their own: those of training."""
 
 from dataclasses import replace
 
