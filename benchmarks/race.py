@@ -1,5 +1,6 @@
 """One size: check every contender against the truth, time those that agree, compute ratios."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,9 @@ class Race:
         for contender in contenders:
             if contender.task is not None and contender.task not in truths:
                 truths[contender.task] = truth(probe, lanes, contender.task)
+            begun = time.monotonic()
             self._admit(contender, lanes, probe, truths)
+            print(f"  {contender.name}: ready after {time.monotonic() - begun:.0f} s", flush=True)
             release_memory()
         self._time()
 

@@ -4,7 +4,8 @@
 
 Ratios count, not times: all contenders get the same inputs in the same process, warm, with their
 repetitions interleaved. A contender that disagrees with the float64 reference is not timed, and
-the exit status is 1.
+the exit status is 1. On a GPU each Kalman contender compiles for about twenty seconds before its
+first sample; `before_after.py` compares one of them in two checkouts.
 """
 
 import argparse

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kalmanac._encoders.registry import ENCODERS as ENCODERS
     from kalmanac._encoders.registry import encoder_settings as encoder_settings
     from kalmanac._encoders.registry import make_encoder as make_encoder
+    from kalmanac._envs.actuators import ActionNoise as ActionNoise
+    from kalmanac._envs.actuators import FrameRepeat as FrameRepeat
     from kalmanac._envs.bayes import bayes_threshold as bayes_threshold
     from kalmanac._envs.best_arm import BestArm as BestArm
     from kalmanac._envs.checkpointable import environment_state as environment_state
@@ -31,9 +33,7 @@ if TYPE_CHECKING:
     from kalmanac._envs.registry import EnvironmentSpec as EnvironmentSpec
     from kalmanac._envs.registry import make_env as make_env
     from kalmanac._envs.registry import make_vector as make_vector
-    from kalmanac._envs.sensors import ActionNoise as ActionNoise
     from kalmanac._envs.sensors import Corruption as Corruption
-    from kalmanac._envs.sensors import FrameRepeat as FrameRepeat
     from kalmanac._envs.sensors import ObservationDelay as ObservationDelay
     from kalmanac._envs.sensors import ObservationDropout as ObservationDropout
     from kalmanac._envs.sensors import ObservationNoise as ObservationNoise
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from kalmanac._sac.callbacks import Callback as Callback
     from kalmanac._sac.callbacks import CheckpointCallback as CheckpointCallback
     from kalmanac._sac.diagnostics import RunawayValuesWarning as RunawayValuesWarning
+    from kalmanac._sac.environment_failure import EnvironmentFailedError as EnvironmentFailedError
     from kalmanac._sac.episode_data import EpisodeData as EpisodeData
-    from kalmanac._sac.episode_streams import EnvironmentFailedError as EnvironmentFailedError
     from kalmanac._sac.episode_streams import Episode as Episode
     from kalmanac._sac.eval_callback import EvalCallback as EvalCallback
     from kalmanac._sac.eval_callback import (
@@ -134,14 +134,14 @@ _HOMES = {
     "ObservationNoise": "kalmanac._envs.sensors",
     "ObservationDropout": "kalmanac._envs.sensors",
     "ObservationDelay": "kalmanac._envs.sensors",
-    "ActionNoise": "kalmanac._envs.sensors",
-    "FrameRepeat": "kalmanac._envs.sensors",
+    "ActionNoise": "kalmanac._envs.actuators",
+    "FrameRepeat": "kalmanac._envs.actuators",
     "HiddenNumbers": "kalmanac._envs.novel",
     "PrivilegedObservation": "kalmanac._envs.wrappers",
     "Checkpointable": "kalmanac._envs.wrappers",
     "environment_state": "kalmanac._envs.checkpointable",
     "restore_environment": "kalmanac._envs.checkpointable",
-    "EnvironmentFailedError": "kalmanac._sac.episode_streams",
+    "EnvironmentFailedError": "kalmanac._sac.environment_failure",
     "MissingExtraError": "kalmanac._envs.extras",
     "WorkerError": "kalmanac._envs.workers",
     "evaluate_policy": "kalmanac._sac.evaluation",

@@ -31,13 +31,9 @@ def machine() -> dict[str, dict[str, Any]]:
     devices: dict[str, dict[str, Any]] = {
         "cpu": {"name": cpu_model(), "cores": cores, "torch threads": torch.get_num_threads()}
     }
-    for i, gpu in enumerate(gpus()):
+    for gpu in gpus():
         memory = round(gpu.bytes / 2**30)
-        devices[f"cuda:{i}"] = {
-            "name": gpu.name,
-            "GiB of memory": memory,
-            "CUDA": torch.version.cuda,
-        }
+        devices[gpu.place] = {"name": gpu.name, "GiB of memory": memory, "CUDA": gpu.cuda}
     return devices
 
 

@@ -26,6 +26,7 @@ def test_a_dry_run_names_the_runs_and_makes_nothing(tmp_path, capsys):
         (["dmc", "--total-steps", "x"], "--total-steps: got x, expected int"),
         (["dmc", "--preset", "fast"], "--preset: got 'fast'"),
         (["dmc", "--device", "tpu"], "device: got 'tpu', expected auto, cpu or cuda"),
+        (["dmc", "--device", "tpu", "--on", "ray"], "device: got 'tpu', expected auto, cpu or"),
         (["dmc", "--jbs", "2"], "flag: got '--jbs'"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from kalmanac._cli.verb import Call, RefusedError, Verb, our_fault, read_call, run_verb
 from kalmanac._lab.failure import RunFailedError
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from kalmanac._envs.bayes import (
     bayes_threshold,
     threshold_policy,
 )
-from kalmanac._envs.best_arm import ABOVE, ASK, BELOW, BestArm, BestArmVector, posterior
+from kalmanac._envs.best_arm import BestArm, BestArmVector
+from kalmanac._envs.best_arm_rules import ABOVE, ASK, BELOW, posterior
 
 samples = st.lists(st.floats(-4, 4), min_size=0, max_size=12)
 

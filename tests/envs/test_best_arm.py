@@ -12,7 +12,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kalmanac._envs.best_arm import ABOVE, ASK, BELOW, BestArm, BestArmVector, posterior
+from kalmanac._envs.best_arm import BestArm, BestArmVector
+from kalmanac._envs.best_arm_rules import ABOVE, ASK, BELOW, posterior
 
 ID = "kalmanac/BestArm-v0"
 

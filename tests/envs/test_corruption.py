@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from kalmanac._envs.actuators import ActionNoise, FrameRepeat
 from kalmanac._envs.best_arm import BestArm
 from kalmanac._envs.observation_codecs import privileged_space
 from kalmanac._envs.registry import make_vector
 from kalmanac._envs.sensors import (
-    ActionNoise,
     Corruption,
-    FrameRepeat,
     ObservationDelay,
     ObservationDropout,
     ObservationNoise,

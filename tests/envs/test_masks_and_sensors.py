@@ -7,9 +7,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kalmanac._envs.action_codecs import action_codec
+from kalmanac._envs.actuators import FrameRepeat
 from kalmanac._envs.observation_codecs import observation_codec
 from kalmanac._envs.registry import make_vector
-from kalmanac._envs.sensors import FrameRepeat, ObservationDelay, burst_length
+from kalmanac._envs.sensors import ObservationDelay, burst_length
 from kalmanac._envs.wrappers import PrivilegedObservation
 
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from kalmanac._envs.actuators import ActionNoise
 from kalmanac._envs.registry import make_vector
-from kalmanac._envs.sensors import ActionNoise, Corruption, ObservationNoise, corrupted
+from kalmanac._envs.sensors import Corruption, ObservationNoise, corrupted
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import make_model, training_environment
 from tests.envs.toys import Identity

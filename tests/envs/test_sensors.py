@@ -10,15 +10,10 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalmanac._envs.actuators import ActionNoise, FrameRepeat
 from kalmanac._envs.dmc import DMC
 from kalmanac._envs.popgym import POPGym
-from kalmanac._envs.sensors import (
-    ActionNoise,
-    FrameRepeat,
-    ObservationDelay,
-    ObservationDropout,
-    ObservationNoise,
-)
+from kalmanac._envs.sensors import ObservationDelay, ObservationDropout, ObservationNoise
 from tests.envs.toys import Identity, NoisyIntegrator
 
 

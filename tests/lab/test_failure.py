@@ -20,7 +20,7 @@ from kalmanac._lab.active_run import StopSignals
 from kalmanac._lab.checkpointing import CheckpointFolder
 from kalmanac._lab.failure import RunFailedError
 from kalmanac._lab.run import resume, run
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.files.test_lock import HOLD

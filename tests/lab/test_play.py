@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
-from kalmanac._envs.best_arm import posterior
+from kalmanac._envs.best_arm_rules import posterior
 from kalmanac._envs.registry import make_vector
 from kalmanac._files.episode_file import read_episode
 from kalmanac._lab.episode_trace import latent_map, refuse_without_latent_map

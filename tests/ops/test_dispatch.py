@@ -10,7 +10,10 @@ import kalmanac
 from kalmanac._ops import dispatch
 
 PACKAGE = Path(kalmanac.__file__).parent
-DEVICE = re.compile(r"is_cuda|\.type [!=]= .c|device\.type|torch\.cuda|is_autocast_enabled")
+DEVICE = re.compile(
+    r"is_cuda|is_available|device\.type|torch\.cuda|version\.cuda|is_autocast_enabled"
+    r"|[\"']cuda|[!=]= .(cpu|cuda)"  # a question in other words
+)
 BY_NAME = re.compile(r"\blate\(|import_module\(")
 
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
+
 from kalmanac._report.build import without_odd_runs
 
 

@@ -1,5 +1,9 @@
 """Runs of NoVel stand beside the published numbers; other runs have no such table."""
 
+import pytest
+
+pytest.importorskip("matplotlib")
+
 from kalmanac._report.groups import make_groups
 from kalmanac._report.published import novel_scores
 from kalmanac._report.runs import read_runs

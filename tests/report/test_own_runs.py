@@ -4,6 +4,10 @@ import json
 
 import numpy as np
 import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
+
 from PIL import Image
 from scipy import stats
 

@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
+
 from kalmanac._files.run_reader import EXPERIMENT, METRICS
 from kalmanac._lab.experiment import Experiment
 from kalmanac._report.build import make_report

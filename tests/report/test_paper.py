@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+pytest.importorskip("matplotlib")
+
 from kalmanac._files.episode_file import About, PlayedEpisode, write_episode
 from kalmanac._files.heatmap_file import read_heatmap
 from kalmanac._files.run_folder import RunFolder

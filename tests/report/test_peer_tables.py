@@ -1,5 +1,9 @@
 """Tables beside others' numbers: walkers, and all of POPGym."""
 
+import pytest
+
+pytest.importorskip("matplotlib")
+
 from kalmanac._report.groups import make_groups
 from kalmanac._report.peer_tables import masked_table, popgym_own_table
 from kalmanac._report.published import BEST, bullet_scores, popgym_own_scores, popgym_table

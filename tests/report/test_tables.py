@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytest.importorskip("matplotlib")
+
 from kalmanac._report.groups import make_groups
 from kalmanac._report.published import MAMBA
 from kalmanac._report.runs import read_runs

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalmanac._encoders.registry import ENCODERS
-from kalmanac._envs.best_arm import BestArmVector, Rules
+from kalmanac._envs.best_arm import BestArmVector
+from kalmanac._envs.best_arm_rules import Rules
 from kalmanac._envs.registry import make_vector
 from kalmanac._sac import bandit_evaluation as module
 from kalmanac._sac.bandit_evaluation import BanditEvaluation, BanditRules, observation

@@ -10,7 +10,7 @@ from kalmanac._envs.observation_codecs import observation_codec
 from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 from tests.sac.counting import Notebook, by_time, counting_vector
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP

@@ -16,7 +16,7 @@ from kalmanac._envs.wrappers import PrivilegedObservation
 from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 from kalmanac._sac.observations import ObservationReader, info_keys
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
 

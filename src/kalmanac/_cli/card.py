@@ -16,7 +16,7 @@ from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import evaluation_environment, most_steps
 from kalmanac._lab.play import load_run, record_episodes
 from kalmanac._messages import one_line
-from kalmanac._sac.episode_streams import closed
+from kalmanac._sac.environment_failure import closed
 from kalmanac._sac.evaluation import Evaluation, evaluate_policy
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 

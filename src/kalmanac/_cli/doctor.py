@@ -14,7 +14,7 @@ import torch
 
 from kalmanac._cli.verb import Call, Verb
 from kalmanac._installation import machine, versions
-from kalmanac._ops.device import gpus
+from kalmanac._ops.device import kinds
 from kalmanac._ops.scan.backends import usable
 from kalmanac._ops.selftest import DTYPES, SCANS, Verdict, judge
 
@@ -30,10 +30,9 @@ class Availability(NamedTuple):
 
 def availability() -> list[Availability]:
     """Every backend on every kind of device, for every dtype of the self-test."""
-    kinds = ["cpu", *(["cuda"] if gpus() else [])]
     return [
         Availability(backend, kind, _name(dtype), why_not)
-        for kind in kinds
+        for kind in kinds()
         for dtype in DTYPES
         for backend, why_not in usable(torch.device(kind), dtype).items()
     ]

@@ -14,7 +14,7 @@ from kalmanac._lab.factory import check_environment, evaluation_environment, mos
 from kalmanac._lab.play import find_model
 from kalmanac._lab.trust import ask_on_terminal, read_trusted
 from kalmanac._ops.device import check_device
-from kalmanac._sac.episode_streams import closed
+from kalmanac._sac.environment_failure import closed
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 

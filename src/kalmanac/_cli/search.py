@@ -59,7 +59,7 @@ def run_search(call: Call) -> int:
         raise ValueError("task: got none, expected one as `kalmanac train` takes it")
     task = call.words[0]
     expect_at_least(1, options, "trials", "seeds", "jobs", "checkpoint_every")
-    check_device("cpu" if options.on == "ray" else options.device)
+    check_device(options.device, here=options.on == "local")
     root = Path(options.folder or Path("search", task.replace("/", "-").replace(":", "-")))
     root = root.absolute()  # what is imported from now on may change the working directory
     changes = {name: value for name, value in call.changes.items() if name != "encoder"}

@@ -13,7 +13,7 @@ from typing import Literal
 
 from kalmanac._cli.verb import Call, Verb, expect_at_least, listed
 from kalmanac._lab.active_run import CHECKPOINT_EVERY, StopSignals
-from kalmanac._ops.device import check_device
+from kalmanac._ops.device import check_device, on_cpu
 from kalmanac._suites.registry import SUITES
 from kalmanac._sweep.board import Board
 from kalmanac._sweep.driving import drive, make_executor
@@ -67,7 +67,7 @@ def run_sweep(call: Call) -> int:
     selection = Selection(
         call.words, options.preset, options.agents, options.tasks, options.seeds, call.changes
     )
-    check_device("cpu" if options.on == "ray" else options.device)
+    check_device(options.device, here=options.on == "local")
     root = Path(options.folder)
     plan = make_plan(selection, root)
     refuse_missing(plan)
@@ -99,7 +99,7 @@ def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: 
     # before: Ray has handlers of its own
     executor, how = make_executor(record, **{name: getattr(options, name) for name in EXECUTION})
     with StopSignals() as stop:
-        works = batches(due, together=how.device != "cpu")
+        works = batches(due, together=not on_cpu(how.device))
         failed = 0
         try:
             with Board(root, len(plan), len(plan) - len(due)) as board:

@@ -30,7 +30,7 @@ from kalmanac._lab.run import run_together
 from kalmanac._lab.trust import ask_on_terminal, require_trust
 from kalmanac._messages import expect_known
 from kalmanac._ops.device import check_device
-from kalmanac._sac.episode_streams import EnvironmentFailedError, closed
+from kalmanac._sac.environment_failure import EnvironmentFailedError, closed
 from kalmanac._sac.progress import Progress
 from kalmanac._settings import as_it_was
 from kalmanac._suites.registry import PRESETS, TASKS, default_folder, preset, starting_point

@@ -112,7 +112,7 @@ def exit_status(error: Exception) -> int | None:
     import gymnasium
 
     from kalmanac._lab.failure import RunFailedError
-    from kalmanac._sac.episode_streams import EnvironmentFailedError
+    from kalmanac._sac.environment_failure import EnvironmentFailedError
 
     if isinstance(error, gymnasium.error.Error):
         return 2

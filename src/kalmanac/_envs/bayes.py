@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kalmanac._envs.best_arm import ABOVE, ASK, BELOW, BestArm, Floats, Interval, Rules, posterior
+from kalmanac._envs.best_arm import BestArm
+from kalmanac._envs.best_arm_rules import ABOVE, ASK, BELOW, Floats, Interval, Rules, posterior
 
 MU, SIGMA = -0.3, 1.0  # of the adversarial episode; the paper names none: a choice
 LARGE = 1.0  # each of the first two samples is at least one standard deviation above zero: a choice

@@ -327,3 +327,17 @@ def float_box(space: gymnasium.Space[Any], what: str) -> spaces.Box:
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         raise TypeError(f"{what} space: got {space}, expected a Box of floats")
     return space
+
+
+def deviation(name: str, value: Any) -> float:
+    """Return a standard deviation, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+        raise ValueError(f"{name}: got {value!r}, expected a number of at least 0")
+    return float(value)
+
+
+def count(name: str, value: Any, least: int) -> int:
+    """Return a number of steps, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
+    return value

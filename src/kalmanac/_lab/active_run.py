@@ -31,7 +31,7 @@ from kalmanac._lab.resources import NoRoomError, check_memory
 from kalmanac._lab.run_logger import OnEvaluation, OnEvaluationStep, RunLogger
 from kalmanac._lab.threads import choose_threads
 from kalmanac._sac.callbacks import Callback
-from kalmanac._sac.episode_streams import EnvironmentFailedError, close_failed, closed
+from kalmanac._sac.environment_failure import EnvironmentFailedError, close_failed, closed
 from kalmanac._sac.loop import Member
 from kalmanac._sac.progress import Progress
 

@@ -8,7 +8,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from kalmanac._envs.best_arm import ASK
+from kalmanac._envs.best_arm_rules import ASK
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import evaluation_rules
 from kalmanac._sac.bandit_evaluation import BanditEvaluation

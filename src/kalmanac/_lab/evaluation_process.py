@@ -18,7 +18,7 @@ from kalmanac._envs.workers import describe_exception
 from kalmanac._lab.evaluation import EvaluationStoppedError, evaluate
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment, evaluation_environment, most_steps
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 LOOK = 0.1  # seconds between two looks at whether to stop

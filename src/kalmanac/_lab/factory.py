@@ -9,7 +9,8 @@ import gymnasium
 import torch
 from gymnasium.vector import VectorEnv
 
-from kalmanac._envs.best_arm import BestArmVector, Rules
+from kalmanac._envs.best_arm import BestArmVector
+from kalmanac._envs.best_arm_rules import Rules
 from kalmanac._envs.registry import EnvironmentSpec, environment, make_vector, worker_count
 from kalmanac._envs.sensors import Corruption
 from kalmanac._envs.workers import TIMEOUT, describe_exception
@@ -19,7 +20,7 @@ from kalmanac._observation import PartSize, Sizes
 from kalmanac._ops.dispatch import packs_rows
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 from kalmanac._sac.evaluation import MOST_STEPS
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from kalmanac._files.run_reader import resumable
-from kalmanac._sac.episode_streams import EnvironmentFailedError
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)

@@ -9,7 +9,8 @@ import numpy as np
 
 from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.bayes import adversarial_seed, adversarial_settings
-from kalmanac._envs.best_arm import BestArmVector, posterior
+from kalmanac._envs.best_arm import BestArmVector
+from kalmanac._envs.best_arm_rules import posterior
 from kalmanac._envs.registry import make_vector
 from kalmanac._envs.wrappers import PrivilegedObservation
 from kalmanac._files.episode_file import About, PlayedEpisode, write_episode
@@ -19,7 +20,7 @@ from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._lab.trust import Trust, ask_on_terminal, read_trusted
 from kalmanac._messages import expect_known
-from kalmanac._sac.episode_streams import closed
+from kalmanac._sac.environment_failure import closed
 from kalmanac._sac.evaluation import evaluate_policy
 from kalmanac._sac.model_file import FOLDER_MODEL
 from kalmanac._sac.recurrent_sac import RecurrentSAC

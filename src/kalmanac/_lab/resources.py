@@ -33,7 +33,7 @@ from kalmanac._replay.buffer import bytes_needed
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, can_record
-from kalmanac._sac.episode_streams import closed
+from kalmanac._sac.environment_failure import closed
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 

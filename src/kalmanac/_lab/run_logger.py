@@ -20,7 +20,8 @@ from kalmanac._lab.factory import check_environment, evaluation_environment, mos
 from kalmanac._lab.resources import held_bytes
 from kalmanac._ops.device import held_on_gpus
 from kalmanac._sac.callbacks import Callback
-from kalmanac._sac.episode_streams import EnvironmentFailedError, Episode, close_failed, closed
+from kalmanac._sac.environment_failure import EnvironmentFailedError, close_failed, closed
+from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from kalmanac._sac.training_log import TrainingMeans
 

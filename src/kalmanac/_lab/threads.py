@@ -12,7 +12,7 @@ import torch
 
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import full_batch
-from kalmanac._ops.device import kind
+from kalmanac._ops.device import on_cpu
 from kalmanac._sac.learner import Learner
 
 ROUNDS = (3, 20)  # at least, at most
@@ -27,7 +27,7 @@ def choose_threads(experiment: Experiment, learner: Learner) -> int:
     A copy of the learner makes them. On a GPU it does not matter, and is PyTorch's.
     """
     most = torch.get_num_threads()
-    if most == 1 or kind(learner.device) != "cpu":
+    if most == 1 or not on_cpu(learner.device):
         return most
     learner = copy.deepcopy(learner)
     window = experiment.context_length + experiment.burn_in + 1

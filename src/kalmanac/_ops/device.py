@@ -10,40 +10,62 @@ import torch
 class GPU(NamedTuple):
     """A GPU that this machine has."""
 
+    place: str  # as PyTorch calls it, such as cuda:0
     name: str
     bytes: int
+    cuda: str | None  # the version that PyTorch was built for
 
 
 def gpus() -> list[GPU]:
     """List the GPUs that can be used, by their number."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     cards = [torch.cuda.get_device_properties(i) for i in range(count)]
-    return [GPU(card.name, card.total_memory) for card in cards]
+    return [
+        GPU(f"cuda:{i}", card.name, card.total_memory, torch.version.cuda)
+        for i, card in enumerate(cards)
+    ]
 
 
-def kind(device: torch.device) -> str:
+def kinds() -> list[str]:
+    """List the kinds of devices that this machine has."""
+    return ["cpu", "cuda"] if gpus() else ["cpu"]
+
+
+def kind(device: str | torch.device) -> str:
     """Return cpu or cuda: the device without its number."""
-    return device.type
+    return torch.device(device).type
+
+
+def on_cpu(device: str | torch.device) -> bool:
+    """Return whether work there keeps the processor's cores busy."""
+    return kind(device) == "cpu"
+
+
+def resolve(device: str, *, gpu: bool) -> str:
+    """Put a device in the place of "auto": CUDA if there is a GPU, else the CPU."""
+    if device == "auto":
+        return "cuda" if gpu else "cpu"
+    return device
 
 
 def choose_device(device: str | torch.device) -> torch.device:
     """Choose a device: "auto" is CUDA where it is available, else the CPU."""
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = resolve(device, gpu=torch.cuda.is_available())
     chosen = torch.device(device)
     if chosen.type == "cuda" and chosen.index is not None:
         torch.cuda.set_device(chosen)  # kernels are launched on the current one
     return chosen
 
 
-def check_device(device: str) -> None:
-    """Raise ValueError unless `device` is auto, the CPU, or a GPU that this machine has."""
+def check_device(device: str, *, here: bool = True) -> None:
+    """Raise ValueError unless `device` is auto, the CPU, or a GPU; if `here`, of this machine."""
     parsed: torch.device | None = None
     with suppress(RuntimeError):
         parsed = torch.device("cpu" if device == "auto" else device)
     if parsed is None or parsed.type not in ("cpu", "cuda"):
         raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")
-    if parsed.type == "cuda" and (parsed.index or 0) >= (usable := len(gpus())):
+    if here and parsed.type == "cuda" and (parsed.index or 0) >= (usable := len(gpus())):
         raise ValueError(
             f"device: got {device!r}, expected one that is there: {usable} usable GPUs here"
         )

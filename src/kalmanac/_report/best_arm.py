@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from kalmanac._envs.bayes import Ceiling, bayes_threshold
-from kalmanac._envs.best_arm import Rules
+from kalmanac._envs.best_arm_rules import Rules
 from kalmanac._envs.registry import ENVS
 from kalmanac._files.heatmap_file import Heatmap, read_heatmap
 from kalmanac._messages import one_line

@@ -14,7 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kalmanac._envs.best_arm import ASK, Bandits, Rules, ask, begin, between, outcome, posterior_of
+from kalmanac._envs.best_arm_rules import (
+    ASK,
+    Bandits,
+    Rules,
+    ask,
+    begin,
+    between,
+    outcome,
+    posterior_of,
+)
 from kalmanac._observation import Observation
 from kalmanac._ops.transfer import sent
 from kalmanac._sac.cuda_graph import GraphedCall, can_record

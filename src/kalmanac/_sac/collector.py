@@ -15,7 +15,8 @@ from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
-from kalmanac._sac.episode_streams import Episode, EpisodeStreams, environment_output_checked
+from kalmanac._sac.environment_failure import environment_output_checked
+from kalmanac._sac.episode_streams import Episode, EpisodeStreams
 from kalmanac._sac.observations import Arrays, ObservationReader, readings
 
 Float32 = NDArray[np.float32]

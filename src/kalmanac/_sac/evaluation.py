@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import action_codec
 from kalmanac._envs.observation_codecs import observation_codec
+from kalmanac._sac.environment_failure import EnvironmentFailedError
 from kalmanac._sac.episode_streams import (
     Environment,
-    EnvironmentFailedError,
     Episode,
     EpisodeStreams,
     as_vector,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from kalmanac._lab.active_run import CHECKPOINT_EVERY
-from kalmanac._ops.device import gpus
+from kalmanac._ops.device import gpus, on_cpu, resolve
 from kalmanac._sweep.board import Board
 from kalmanac._sweep.local import LocalProcesses, cores
 from kalmanac._sweep.plan import Work
@@ -31,11 +31,11 @@ def make_executor(
         threads: of each job; None is the cores by the jobs.
         gpus_per_job: with Ray, the share of a GPU that a job takes.
     """
-    gpu = device.startswith("cuda") or (device == "auto" and on == "local" and bool(gpus()))
-    at_once = jobs or (1 if gpu else cores())
+    chosen = resolve(device, gpu=on == "local" and bool(gpus()))
+    at_once = jobs or (cores() if on_cpu(chosen) else 1)
     how = How(
         record.folder / f"stop-{uuid.uuid4().hex[:12]}",  # no other sweep stops with it
-        device="cuda" if gpu and device == "auto" else device if gpu else "cpu",
+        device=chosen,
         threads=threads or (1 if on == "ray" else max(1, cores() // at_once)),
         events=tensorboard,
         checkpoint_every=checkpoint_every,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from kalmanac._ops.device import kind, on_cpu, resolve
 from kalmanac._sweep.plan import Work
 from kalmanac._sweep.work import Done, Ended, Executor, How, crashed
 from kalmanac._sweep.worker import THREADS
@@ -45,14 +46,13 @@ class OnRay(Executor):
                 quiet["include_dashboard"] = False
             ray.init(address=address, **quiet)
         there = ray.cluster_resources().get("GPU", 0) > 0
-        gpu = device.startswith("cuda") or (device == "auto" and there)
-        self.how = replace(how, device="cuda" if gpu else "cpu")
+        self.how = replace(how, device=kind(resolve(device, gpu=there)))
         environment = {name: str(how.threads) for name in THREADS}
         if path := os.environ.get("PYTHONPATH"):
             environment["PYTHONPATH"] = path
         self._task = ray.remote(
             num_cpus=how.threads,
-            num_gpus=gpus if gpu else 0,
+            num_gpus=0 if on_cpu(self.how.device) else gpus,
             max_retries=0,  # a retry has to know that it is one
             runtime_env={"env_vars": environment},
         )(remotely)

@@ -8,7 +8,7 @@ import torch
 from kalmanac._ops.scan.backends import BACKENDS, usable, use_backend
 from kalmanac._ops.scan.kalman import kalman_scan
 from kalmanac._ops.scan.linear import linear_scan
-from tests.ops.scan.targets import every_target
+from tests.ops.scan.targets import every_backend_on_every_device
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def both_scans(dtype=torch.float32, device="cpu", steps=3, **options):
     linear_scan(a, x, **options)
 
 
-@every_target
+@every_backend_on_every_device
 def test_a_call_can_choose(ran, target):
     target.require(torch.float32)
     both_scans(device=target.device, backend=target.backend)
     assert ran == [target.backend] * 2
 
 
-@every_target
+@every_backend_on_every_device
 def test_a_block_can_choose(ran, target):
     target.require(torch.float32)
     with use_backend(target.backend):

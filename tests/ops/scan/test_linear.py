@@ -7,7 +7,7 @@ from kalmanac._ops.scan.linear import linear_scan
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import weight
 from tests.ops.scan.linear_cases import draw_linear, solve_linear, to_device, with_gradients
-from tests.ops.scan.targets import Target, every_target
+from tests.ops.scan.targets import Target, every_backend_on_every_device, every_target
 
 WIDE = {
     torch.float32: torch.float64,
@@ -40,7 +40,7 @@ def widened(arguments, dtype):
 @STEPS
 @VARYING
 @DTYPES
-@every_target
+@every_backend_on_every_device
 def test_equals_a_plain_loop(target, dtype, varying, steps):
     target.require(dtype)
     if steps > target.limit.steps:
@@ -56,7 +56,7 @@ def test_equals_a_plain_loop(target, dtype, varying, steps):
 
 @VARYING
 @DTYPES
-@every_target
+@every_backend_on_every_device
 def test_gradients_equal_the_references(target, dtype, varying):
     target.require(dtype)
     single = dtype != WIDE[dtype]
