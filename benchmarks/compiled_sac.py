@@ -50,14 +50,13 @@ class CompiledSAC:
     def __init__(self, learners: Sequence[Learner], how: dict[str, Any] | None) -> None:
         self.seeds, self.rules = len(learners), rules_of(learners[0])
         learned = self._side_by_side([learned_of(x) for x in learners])
-        target = [
-            {f"critic.{k}": x for k, x in own.target.named_parameters()} for own in learners
-        ]
+        target = [{f"critic.{k}": x for k, x in own.target.named_parameters()} for own in learners]
         average, square = ({k: torch.zeros_like(x) for k, x in learned.items()} for _ in range(2))
         steps = learned["log_alpha"].new_zeros(())
         self.state = State(learned, self._side_by_side(target), average, square, steps)
         for x in self.state.tensors():  # as parameters of a module are: graphs know their places
             torch._dynamo.mark_static_address(x)
+        self._noise: Tensor | None = None
         run = partial(update, self.rules, self.seeds > 1)
         self._update = run if how is None else torch.compile(run, fullgraph=True, **how)
 
@@ -68,22 +67,25 @@ class CompiledSAC:
             torch._dynamo.mark_static_address(x)
         return found
 
-    def noise_of(self, noise: Sequence[Tensor | None]) -> Tensor | None:
-        """The noise of each seed, side by side; None for discrete actions."""
-        given = [x for x in noise if x is not None]
-        return self._side_by_side([{"": x} for x in given])[""] if given else None
-
     def update(self, batch: Parameters, noise: Sequence[Tensor | None]) -> Parameters:
         """One step of actor, critic, target and temperature; returns the losses before it."""
-        found = self._update(self.state, batch, self.noise_of(noise))
+        run = self.repeated(batch, noise)
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")  # TF32; the compiler asks by this name
+        found = run()
+        torch.set_float32_matmul_precision(before)
         return {k: x.detach().clone().reshape(self.seeds) for k, x in found.items()}
 
-    def repeated(self, batch: Parameters, noise: Sequence[Tensor | None]) -> Callable[[], object]:
+    def repeated(self, batch: Parameters, noise: Sequence[Tensor | None]) -> Callable[[], Any]:
         """An update with the same batch and noise, again and again, and nothing beside it."""
-        drawn = self.noise_of(noise)
-        if drawn is not None:
-            torch._dynamo.mark_static_address(drawn)
-        return lambda: self._update(self.state, batch, drawn)
+        given = [x for x in noise if x is not None]
+        if given:
+            drawn = self._side_by_side([{"noise": x} for x in given])["noise"]
+            if self._noise is None:
+                self._noise = torch.zeros_like(drawn)
+                torch._dynamo.mark_static_address(self._noise)
+            self._noise.copy_(drawn)
+        return lambda: self._update(self.state, batch, self._noise)
 
     def parameters(self) -> Parameters:
         """Actor, critic, target and log α, (seeds, …)."""

@@ -139,22 +139,28 @@ def product_speed(device: torch.device, side: int = 8192) -> float:
     return 2 * side**3 / watch.median
 
 
+def settle() -> None:
+    """Wait for the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def rate(run: Callable[[], object], seconds: float) -> float:
     """Runs a second: the median of five stretches."""
     for _ in range(3):
         run()
-    torch.cuda.synchronize()
+    settle()
     began = time.perf_counter()
     for _ in range(5):
         run()
-    torch.cuda.synchronize()
+    settle()
     times = max(5, int(seconds / 5 / max((time.perf_counter() - began) / 5, 1e-6)))
     found = []
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(times):
             run()
-        torch.cuda.synchronize()
+        settle()
         found.append(times / (time.perf_counter() - began))
     return statistics.median(found)
 
