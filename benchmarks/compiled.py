@@ -1,12 +1,12 @@
-"""Time our update beside `torch.compile` of the plain one, the rival of two lines.
+"""Time our update beside `torch.compile` of the plain one, the rival of two lines, and beside JAX.
 
     python benchmarks/compiled.py --device cuda [--budget 150] [--out FILE]
 
 The plain update (compiled_sac.py) is compiled whole: with the mode "reduce-overhead", which records
 graphs of its own, and with "default" and "max-autotune-no-cudagraphs" inside a graph of ours.
-Several seeds are one axis of `torch.func.vmap` there, and branches of one graph in ours. All learn
-from one batch for each seed again and again, with the same noise. A rival that leads elsewhere than
-our update in float32 is refused.
+Several seeds are one axis of a `vmap` there and in JAX (jax_sac.py), and branches of one graph in
+ours. All learn from one batch for each seed again and again, with the same noise. A rival that
+leads elsewhere than our update in float32 is refused.
 
 Every case has a process of its own. They compile side by side, and are timed one after the other
 when all are ready, or when the budget says so: the rest is told as not ready in so many seconds.
@@ -28,6 +28,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
+import jax_peer
 from compiled_sac import CompiledSAC
 from experience import filled
 from gpu_updates import rate
@@ -40,7 +41,7 @@ from update import SMALL, TASKS, Task, make_learner
 from update_peer import disagreement, noise_of, refusal
 
 LEAST = 1.3  # times the rival's speed, or a fused form goes
-OURS = "ours"
+OURS, JAX = "ours", "JAX, one jit"
 MODES: dict[str, dict[str, Any]] = {
     "reduce-overhead": {"mode": "reduce-overhead"},
     "default, captured": {},
@@ -62,7 +63,7 @@ NOTES = (
 class Case:
     """One way to make the updates of a task, its process, and what came of it."""
 
-    how: str  # ours, or a mode
+    how: str  # ours, a mode, or JAX
     task: str
     encoder: str
     seeds: int
@@ -208,13 +209,14 @@ def serve(case: Case, options: argparse.Namespace) -> None:
     device = torch.device(options.device)
     task = next(x for x in (*TASKS, SMALL, SMALL_CONTINUOUS) if x.name == case.task)
     try:
-        run, found = (ours if case.how == OURS else rival)(case, task, device)
+        run, found = {OURS: ours, JAX: in_jax}.get(case.how, rival)(case, task, device)
     except Exception as error:  # whatever a compiler raises
         text = " ".join(str(error).split())
         run, found = None, {"why_not": f"{type(error).__name__}: {text[:300]}"}
     print(json.dumps(found), file=say, flush=True)
     if run is not None and sys.stdin.readline():
-        per_second = case.seeds * rate(run, options.seconds)
+        stretch = jax_peer.STRETCH if case.how == JAX else 1
+        per_second = case.seeds * stretch * rate(run, options.seconds)
         print(json.dumps({"updates_per_second": per_second}), file=say, flush=True)
 
 
@@ -255,6 +257,15 @@ def rival(
         run()
     skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
     return run, found | ({"graphs_skipped": skips} if skips else {})
+
+
+def in_jax(
+    case: Case, task: Task, device: torch.device
+) -> tuple[Callable[[], object] | None, dict[str, Any]]:
+    """The same as one jit of JAX, if the encoder is written there."""
+    if case.encoder != "vssm+kf":
+        return None, {"why_not": f"{case.encoder} is not written in JAX"}
+    return jax_peer.ready(*seeded(case, task, device))
 
 
 def captured(run: Callable[[], object]) -> Callable[[], None]:
@@ -299,7 +310,7 @@ def verdicts(cases: Sequence[Case]) -> list[str]:
         rivals = {
             x.how: x.found["updates_per_second"]
             for x in cases
-            if x.how != OURS
+            if x.how in MODES
             and (x.task, x.encoder, x.seeds) == same
             and "updates_per_second" in x.found
         }
@@ -323,6 +334,7 @@ def in_words(found: dict[str, Any]) -> str:
 
 def _has_line(child: Child) -> bool:
     """Whether it has said something, or has ended."""
+    assert child.process.stdout is not None
     return bool(select.select([child.process.stdout], [], [], 0)[0])
 
 
@@ -332,7 +344,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", default=["POPGym", "DMC"])
     parser.add_argument("--encoders", nargs="+", default=["vssm+kf", "memoryless"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5])
-    parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES)[:3])
+    parser.add_argument(
+        "--modes", nargs="+", choices=[*MODES, JAX], default=[*list(MODES)[:3], JAX]
+    )
     parser.add_argument("--budget", type=float, default=600, help="seconds for everything")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--threads", type=int, default=2, help="that compile, of each process")

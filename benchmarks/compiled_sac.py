@@ -21,7 +21,7 @@ from kalmanac._ops.adam import TINY
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.learner import Learner
 from plain_pytorch import doubled
-from update_peer import FILTER, Rules, arrays_of, learned_of, rules_of
+from update_peer import FILTER, Rules, arrays_of, learned_of, rules_of, target_of
 
 Parameters = dict[str, Tensor]  # by the names of `Learner.state_dict`
 NORM = "network.encoder.stack.norm.weight"
@@ -50,7 +50,7 @@ class CompiledSAC:
     def __init__(self, learners: Sequence[Learner], how: dict[str, Any] | None) -> None:
         self.seeds, self.rules = len(learners), rules_of(learners[0])
         learned = self._side_by_side([learned_of(x) for x in learners])
-        target = [{f"critic.{k}": x for k, x in own.target.named_parameters()} for own in learners]
+        target = [target_of(own) for own in learners]
         average, square = ({k: torch.zeros_like(x) for k, x in learned.items()} for _ in range(2))
         steps = learned["log_alpha"].new_zeros(())
         self.state = State(learned, self._side_by_side(target), average, square, steps)

@@ -63,6 +63,11 @@ def learned_of(learner: Learner) -> dict[str, Tensor]:
     return found | {"log_alpha": learner.log_alpha}
 
 
+def target_of(learner: Learner) -> dict[str, Tensor]:
+    """The target's, with the names of the critic's."""
+    return {f"critic.{k}": x for k, x in learner.target.named_parameters()}
+
+
 def arrays_of(batch: Batch) -> dict[str, Tensor]:
     """A batch's tensors by name."""
     tensors = batch._asdict() | batch.observation.to_stored()
@@ -141,8 +146,8 @@ def _way_off(
 ) -> float:
     after = learner.state_dict()
     names = [name for name in moved if name.startswith(part)]
-    there = {name: torch.as_tensor(moved[name], device=learner.device) for name in names}
-    apart = _norm([after[name] - there[name] for name in names])
+    there = {k: x if isinstance(x, Tensor) else torch.tensor(x) for k, x in moved.items()}
+    apart = _norm([after[name] - there[name].to(learner.device) for name in names])
     return apart / _norm([after[name] - before[name] for name in names])
 
 
