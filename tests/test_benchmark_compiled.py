@@ -31,7 +31,7 @@ def test_an_update_that_leads_elsewhere_is_refused(bench):
     batch = ragged_batch(bench)
     plain = sac.CompiledSAC([small_learner()], None)
     off = peer.disagreement(plain, plain.batch_of([batch]), [small_learner(gamma=0.5)], [batch])
-    assert peer.refusal(off, CPU).startswith("REFUSED, critic_loss: ")
+    assert peer.refusal(off, CPU).startswith("REFUSED, actor_loss: ")
 
 
 @pytest.mark.slow
