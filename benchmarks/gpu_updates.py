@@ -4,8 +4,8 @@
 
 A replay with full windows on the device; every update draws its own batch inside the graph. Seeds
 are branches of one graph. The peers are a recurrent SAC as it is commonly written (nn.GRU, eager
-PyTorch, one optimizer each) and our update with vssm+kf as one jit of JAX (jax_sac.py), if there is
-a JAX with CUDA; both learn from one batch again and again.
+PyTorch, one optimizer each) and our update with vssm+kf as one jit of JAX (jax_sac.py), its seeds
+one axis of a vmap, if there is a JAX with CUDA; both learn from one batch again and again.
 """
 
 import statistics
@@ -118,13 +118,13 @@ def measure(
     plain = PlainSAC(task.sizes, task.critic_hidden, device)
     table["plain_gru_eager"] = peer = rate(lambda: plain.update(batch), seconds)
     print(f"  plain PyTorch, nn.GRU, eager: {peer:,.0f} updates/s")
-    if not task.sizes.discrete:  # jax_sac.py knows no others
+    table["jax_jit"] = {}
+    for n in seeds:  # vmapped over them
+        learners = [make_learner("vssm+kf", task, device) for _ in range(n)]
+        found = jax_peer.measured(learners, [batch] * n, lambda run: rate(run, seconds))
+        table["jax_jit"][n] = found
+        print(f"  JAX, vssm+kf, one jit, {n} seeds: {jax_peer.in_words(found)}")
         save()
-        return
-    learner = make_learner("vssm+kf", task, device)
-    table["jax_jit"] = compiled = jax_peer.measured(learner, batch, lambda run: rate(run, seconds))
-    print(f"  JAX, vssm+kf, one jit: {jax_peer.in_words(compiled)}")
-    save()
 
 
 def product_speed(device: torch.device, side: int = 8192) -> float:
@@ -139,22 +139,28 @@ def product_speed(device: torch.device, side: int = 8192) -> float:
     return 2 * side**3 / watch.median
 
 
+def settle() -> None:
+    """Wait for the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def rate(run: Callable[[], object], seconds: float) -> float:
     """Runs a second: the median of five stretches."""
     for _ in range(3):
         run()
-    torch.cuda.synchronize()
+    settle()
     began = time.perf_counter()
     for _ in range(5):
         run()
-    torch.cuda.synchronize()
+    settle()
     times = max(5, int(seconds / 5 / max((time.perf_counter() - began) / 5, 1e-6)))
     found = []
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(times):
             run()
-        torch.cuda.synchronize()
+        settle()
         found.append(times / (time.perf_counter() - began))
     return statistics.median(found)
 

@@ -2,11 +2,13 @@
 
 The same networks, losses, Adam and target as `kalmanac._sac`, written in JAX as one would: the
 filter is `jax.lax.associative_scan`, gradients come from `jax.grad`, and the old state's memory is
-given to the new one. Discrete actions, one Kalman layer, one window a row.
+given to the new one. Several seeds are one axis of `jax.vmap`. One Kalman layer, one window a row.
 
 JAX is none of the package's extras: `pip install jax`, or on a GPU `pip install "jax[cuda12]"`.
 """
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,27 +19,14 @@ import torch
 from torch import Tensor
 
 from kalmanac._encoders.layers import NORM_EPS
-from kalmanac._observation import Sizes
 from kalmanac._ops.adam import TINY
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.learner import Learner
 from peers import jax_filter
+from update_peer import FILTER, Rules, arrays_of, learned_of, rules_of, target_of
 
 Parameters = dict[str, Any]  # by the names of `Learner.state_dict`
-FILTER = "network.encoder.stack.layers.0."
 kalman_filter = jax_filter(jax)
-
-
-class Rules(NamedTuple):
-    """The numbers that are not learned."""
-
-    learning_rate: float
-    gamma: float
-    tau: float
-    entropy_goal: float | None  # None: the temperature is fixed
-    r_min: float
-    q_min: float
-    betas: tuple[float, ...]  # Adam's
 
 
 class State(NamedTuple):
@@ -51,50 +40,52 @@ class State(NamedTuple):
 
 
 class JaxSAC:
-    """The agent's state and its compiled update."""
+    """The state of one agent or of several, (seeds, …), and its compiled update."""
 
-    def __init__(self, learned: Parameters, target: Parameters, rules: Rules) -> None:
+    def __init__(self, learned: Parameters, target: Parameters, rules: Rules, seeds: int) -> None:
         average, square = ({k: _zero(x) for k, x in learned.items()} for _ in range(2))
         self.state = State(learned, target, average, square, _zero(learned["log_alpha"]))
-        self._update = jax.jit(partial(update, rules), donate_argnums=0)
+        self.seeds = seeds
+        one = partial(update, rules)
+        self._update = jax.jit(one if seeds == 1 else jax.vmap(one), donate_argnums=0)
 
     @staticmethod
-    def of(learner: Learner) -> "JaxSAC":
-        """With the parameters of a learner that has not learned yet: Adam begins anew."""
-        _check(learner)
-        place, own = place_for(learner.device), learner.settings
-        learned = {
-            f"{part}.{name}": _array(x, place)
-            for part, module in (("actor", learner.actor), ("critic", learner.critic))
-            for name, x in module.named_parameters()
-        }
-        target = {f"critic.{k}": _array(x, place) for k, x in learner.target.named_parameters()}
-        layer: Any = learner.actor.get_submodule(FILTER[:-1])
-        goal = learner.entropy_goal if learner.learns_temperature else None
-        rules = Rules(
-            own.learning_rate, own.gamma, own.tau, goal, layer.r_min, layer.q_min, own.adam_betas
-        )  # fmt: skip
-        return JaxSAC(learned | {"log_alpha": _array(learner.log_alpha, place)}, target, rules)
+    def of(*learners: Learner) -> "JaxSAC":
+        """With the parameters of learners that have not learned yet: Adam begins anew."""
+        if learners[0].settings.encoder != "vssm+kf":
+            raise ValueError(f"encoder: got {learners[0].settings.encoder!r}, expected 'vssm+kf'")
+        rules = rules_of(learners[0])
+        target = [target_of(own) for own in learners]
+        parts = (_side_by_side([learned_of(own) for own in learners]), _side_by_side(target))
+        return JaxSAC(*parts, rules, len(learners))
 
     @staticmethod
-    def batch_of(batch: Batch) -> dict[str, Any]:
-        """A batch as JAX's arrays on the same device, for `update`."""
-        tensors = batch._asdict() | batch.observation.to_stored()
-        for name in ("reset", "observed"):
-            if tensors.get(name) is not None:
-                raise ValueError(f"batch.{name}: got a tensor, expected None: one window a row")
-        place = place_for(batch.reward.device)
-        return {name: _array(x, place) for name, x in tensors.items() if x is not None}
+    def batch_of(*batches: Batch) -> Parameters:
+        """A batch of each seed as JAX's arrays on the same device, for `update`."""
+        return _side_by_side([arrays_of(batch) for batch in batches])
 
-    def update(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """One step of actor, critic, target and temperature; returns the losses before it."""
+    def update(self, batch: Parameters, noise: Sequence[Tensor | None]) -> dict[str, Any]:
+        """One step of actor, critic, target and temperature; returns the losses before it.
+
+        `noise` of each seed is None where actions are discrete.
+        """
+        return {k: jnp.reshape(x, self.seeds) for k, x in self.repeat(self.drawn(batch, noise))}
+
+    def drawn(self, batch: Parameters, noise: Sequence[Tensor | None]) -> Parameters:
+        """The batch with this noise beside it."""
+        given = [{"noise": x} for x in noise if x is not None]
+        return batch | _side_by_side(given) if given else batch
+
+    def repeat(self, batch: Parameters) -> Any:
+        """An update with a batch that has its noise; the losses and their names."""
         self.state, found = self._update(self.state, batch)
-        return found
+        return found.items()
 
     def parameters(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Actor, critic, target and log α, by the names of `Learner.state_dict`."""
+        """Actor, critic, target and log α, (seeds, …), by the names of `Learner.state_dict`."""
         target = {f"target{k[6:]}": x for k, x in self.state.target.items()}
-        return jax.device_get(self.state.learned | target)
+        found = jax.device_get(self.state.learned | target)
+        return {k: x if self.seeds > 1 else x[None] for k, x in found.items()}
 
     def settle(self) -> None:
         """Wait for the updates."""
@@ -137,27 +128,46 @@ def losses(
     def mean(x: Any) -> Any:
         return jnp.where(valid, x, 0).sum() / count
 
-    log_p = jax.nn.log_softmax(policy(rules, _part(learned, "actor."), tokens, width))
-    entropy = -(jnp.exp(log_p) * log_p).sum(-1)  # (B, T + 1)
-
-    def value(steps: slice, q: Any) -> Any:
-        lower = (jnp.exp(log_p[:, steps]) * q.min(0)).sum(-1)
-        return lower + temperature * entropy[:, steps]
-
-    following = twin_q(rules, _part(target, "critic."), tokens, width)[:, :, 1:]
-    later = jnp.where(batch["terminated"], 0, value(slice(1, None), following))
-    goal = frozen(batch["reward"] + rules.gamma * later)
-    q = twin_q(rules, _part(learned, "critic."), tokens[:, :-1], width)
-    off = jnp.where(valid, (q * batch["action"]).sum(-1) - goal, 0)
-    now = slice(None, -1)
+    own, judge, slow = _part(learned, "actor."), _part(learned, "critic."), _part(target, "critic.")
+    output = policy(own, features(rules, own, tokens, width))
+    ahead = features(rules, slow, tokens, width)
+    here = features(rules, judge, tokens[:, :-1], width)
+    if rules.discrete:
+        log_p = jax.nn.log_softmax(output)
+        entropy = -(jnp.exp(log_p) * log_p).sum(-1)  # (B, T + 1)
+        later = (jnp.exp(log_p[:, 1:]) * twin_q(slow, ahead)[:, :, 1:].min(0)).sum(-1)
+        later, now_entropy = later + temperature * entropy[:, 1:], entropy[:, :-1]
+        every = twin_q(judge, here)
+        q = (every * batch["action"]).sum(-1)
+        value = (jnp.exp(log_p[:, :-1]) * frozen(every).min(0)).sum(-1)
+    else:
+        next_action, next_entropy = draws(rules, frozen(output[:, 1:]), batch["noise"][0])
+        action, now_entropy = draws(rules, output[:, :-1], batch["noise"][1])
+        following = twin_q(slow, jnp.concatenate([ahead[:, 1:], next_action], -1))
+        later = following[..., 0].min(0) + temperature * next_entropy
+        taken = jnp.where(valid[..., None], batch["action"], 0)
+        q = twin_q(judge, jnp.concatenate([here, taken], -1))[..., 0]
+        value = twin_q(frozen(judge), jnp.concatenate([frozen(here), action], -1))[..., 0].min(0)
+    goal = batch["reward"] + rules.gamma * jnp.where(batch["terminated"], 0, later)
+    off = jnp.where(valid, q - frozen(goal), 0)
     found = {
-        "actor_loss": -mean(value(now, frozen(q))),
+        "actor_loss": -mean(value + temperature * now_entropy),
         "critic_loss": (off * off).sum() / count,
     }
     if rules.entropy_goal is not None:
-        excess = frozen(mean(entropy[:, now])) - rules.entropy_goal
+        excess = frozen(mean(now_entropy)) - rules.entropy_goal
         found["ent_coef_loss"] = learned["log_alpha"] * excess
     return found
+
+
+def draws(rules: Rules, output: Any, noise: Any) -> tuple[Any, Any]:
+    """Squashed actions (B, T, A), and their -log π (B, T)."""
+    mean, log_std = jnp.split(output, 2, -1)
+    log_std = jnp.clip(log_std, *rules.log_std_range)
+    raw = mean + jnp.exp(log_std) * noise
+    gaussian = -0.5 * (noise * noise + math.log(2 * math.pi)) - log_std
+    squash = 2 * (math.log(2.0) - raw - jax.nn.softplus(-2 * raw))
+    return jnp.tanh(raw), -(gaussian - squash).sum(-1)
 
 
 def features(rules: Rules, p: Parameters, tokens: Any, width: int) -> Any:
@@ -177,17 +187,15 @@ def features(rules: Rules, p: Parameters, tokens: Any, width: int) -> Any:
     return jnp.concatenate([z, tokens[..., :width]], -1)
 
 
-def policy(rules: Rules, p: Parameters, tokens: Any, width: int) -> Any:
-    """Logits (B, T, A)."""
-    x = features(rules, p, tokens, width)
+def policy(p: Parameters, x: Any) -> Any:
+    """A policy's numbers, (B, T, P)."""
     for i in range(sum(k.startswith("head.") for k in p) // 2):
         x = _linear(p, f"head.layers.{i}", jax.nn.relu(x) if i else x)
     return x
 
 
-def twin_q(rules: Rules, p: Parameters, tokens: Any, width: int) -> Any:
-    """Both critics' Q of every action, (2, B, T, A)."""
-    x = features(rules, p, tokens, width)
+def twin_q(p: Parameters, x: Any) -> Any:
+    """Both critics' outputs, (2, B, T, m)."""
     rows = x.reshape(-1, x.shape[-1])
     for i in range(sum(k.startswith("head.") for k in p) // 2):
         rows = (jax.nn.relu(rows) if i else rows) @ p[f"head.weights.{i}"] + p[f"head.biases.{i}"]
@@ -211,27 +219,15 @@ def place_for(device: torch.device) -> Any:
     return jax.devices("gpu" if device.type == "cuda" else "cpu")[0]
 
 
-def _array(x: Tensor, place: Any) -> Any:
-    return jax.device_put(x.detach().cpu().numpy().copy(), place)  # updates take its memory
+def _side_by_side(parts: Sequence[dict[str, Tensor]]) -> Parameters:
+    """Arrays of all seeds, (seeds, …); without that axis where there is one seed."""
+    place = place_for(next(iter(parts[0].values())).device)
+    whole = (
+        parts[0] if len(parts) == 1 else {k: torch.stack([p[k] for p in parts]) for k in parts[0]}
+    )
+    # a copy: updates take its memory
+    return {k: jax.device_put(x.detach().cpu().numpy().copy(), place) for k, x in whole.items()}
 
 
 def _zero(like: Any) -> Any:
     return jnp.zeros_like(like, device=like.sharding)  # there to stay: else a second compilation
-
-
-def _check(learner: Learner) -> None:
-    """What is written here is all of what this learner does."""
-    for name, expected in {
-        "encoder": "vssm+kf", "privileged_critic": False, "actor_objective": "value",
-        "max_grad_norm": None, "previous_action": True, "entropy_in_target": True,
-    }.items():  # fmt: skip
-        came = getattr(learner.settings, name)
-        if came != expected:
-            raise ValueError(f"{name}: got {came!r}, expected {expected!r}")
-    known = ("d_state", "norm", "raw_step_size", "process_noise", "r_min", "q_min")
-    for name in learner.settings.encoder_settings:
-        if name not in known:
-            raise ValueError(f"encoder_settings: got {name}, expected {', '.join(known)}")
-    plain = Sizes(learner.sizes.observation, learner.sizes.action, discrete=True)
-    if learner.sizes != plain:
-        raise ValueError(f"sizes: got {learner.sizes}, expected {plain}")

@@ -41,8 +41,13 @@ def scan(x: Inputs) -> Belief:
 
 def doubling(x: Inputs) -> Belief:
     """The same by doubling: at distance 1, 2, 4, … every element joins the one so far before it."""
-    leaf = step_filter(x.a, x.b * x.u, x.q, x.w, x.r)
-    zero = torch.zeros_like(x.w[:, :1])
+    return doubled(x.a, x.b, x.q, x.u, x.w, x.r)
+
+
+def doubled(a: Tensor, b: Tensor, q: Tensor, u: Tensor, w: Tensor, r: Tensor) -> Belief:
+    """`doubling` of signals u, w and r (B, T, N)."""
+    leaf = step_filter(a, b * u, q, w, r)
+    zero = torch.zeros_like(w[:, :1])
     start = constant_filter(Belief(zero, zero + 1))
     fields = [torch.cat(pair, 1) for pair in zip(start, leaf, strict=True)]
     distance = 1

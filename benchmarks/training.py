@@ -1,6 +1,7 @@
 """Time whole trainings, part by part: who waits for whom.
 
-    python benchmarks/training.py [--device cuda] [--seeds 3] [--overlap] [--out FILE]
+    python benchmarks/training.py [--device cuda] [--seeds 3] [--overlap] [--eval-beside]
+        [--out FILE]
 
 One task of Best Arm, of POPGym and of DeepMind Control with the paper's settings, all seeds in one
 process as `kalmanac train --seeds` runs them. The clock starts when updates are under way: kernels
@@ -51,6 +52,7 @@ PARTS: tuple[tuple[str, type, str], ...] = (
     ("metrics", Member, "updated"),
     ("logging", Member, "settle"),
     ("evaluations", RunLogger, "_evaluation"),
+    ("evaluations", RunLogger, "_take"),  # of a process beside: waiting for it
     ("checkpoints", Checkpointer, "_write"),
     ("the rest", TrainingLoop, "run"),
 )
@@ -164,6 +166,7 @@ def measure(experiment: Experiment, options: argparse.Namespace) -> dict[str, An
         outcomes = run_together(
             seeds, folders, events=False, device=options.device, workers=options.workers,
             checkpoint_every=min(10_000, experiment.total_steps // 2),
+            eval_beside=options.eval_beside,
         )  # fmt: skip
         for outcome in outcomes:
             if isinstance(outcome, Exception):
@@ -197,7 +200,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         tables.append(measure(described(task, options), options))
         _print(tables[-1])
         if options.out is not None:
-            how = {"device": options.device, "seeds": options.seeds, "overlap": options.overlap}
+            names = ("device", "seeds", "overlap", "eval_beside", "workers")
+            how = {name: getattr(options, name) for name in names}
             document = {**on_record("benchmarks/training.py", words), "notes": NOTES, **how}
             save({**document, "tables": tables}, options.out)
     if options.out is not None:
@@ -235,6 +239,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="that train together")
     parser.add_argument("--steps", type=int, default=STEPS, help="of each seed that are timed")
     parser.add_argument("--overlap", action="store_true", help="updates while environments step")
+    parser.add_argument("--eval-beside", action="store_true", help="evaluations in processes")
     parser.add_argument("--workers", type=int, default=0, help="processes of the environments")
     parser.add_argument("--quick", action="store_true", help="small sizes, few steps")
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")

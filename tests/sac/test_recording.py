@@ -114,6 +114,16 @@ def test_updates_are_recorded_after_their_warm_up_and_replayed_from_then_on(grap
     assert again[0]["loss"] == together()[0]["loss"] == WARM_UP + 1, "results are copies"
 
 
+def test_each_branch_has_its_own_numbers_and_one_copy_holds_them_all(graphs):
+    together = GraphedUpdates([Counting(5), Counting(6), Counting(7)], CPU)
+    for _ in range(WARM_UP + 1):
+        metrics = together()
+    assert [branch["place"] for branch in metrics] == [5, 6, 7]
+    assert [branch["loss"] for branch in metrics] == [WARM_UP + 1] * 3
+    places = {x.untyped_storage().data_ptr() for branch in metrics for x in branch.values()}
+    assert len(places) == 1
+
+
 def test_other_places_are_recorded_anew(graphs):
     work = Counting()
     together = GraphedUpdates([work], CPU)

@@ -78,7 +78,7 @@ class RecordedGraph(NamedTuple):
 
     graph: torch.cuda.CUDAGraph
     names: list[list[str]]
-    numbers: list[Tensor]  # of each branch, in the order of its names
+    numbers: Tensor  # of all branches, in the order of their names
 
 
 class GraphedUpdates:
@@ -124,10 +124,8 @@ class GraphedUpdates:
                 return [run_eagerly(work) for work in self.branches]
         graph, names, numbers = self._recording
         graph.replay()
-        return [
-            dict(zip(branch_names, values.clone().unbind(), strict=True))
-            for branch_names, values in zip(names, numbers, strict=True)
-        ]
+        values = iter(numbers.clone().unbind())
+        return [dict(zip(branch_names, values, strict=False)) for branch_names in names]
 
     @contextmanager
     def _on_main_stream(self) -> Iterator[None]:
@@ -148,7 +146,7 @@ class GraphedUpdates:
                 graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._main):
             metrics = self._run_branches()
-            numbers = [torch.stack(list(branch.values())) for branch in metrics]
+            numbers = torch.stack([x for branch in metrics for x in branch.values()])
         return RecordedGraph(graph, [list(branch) for branch in metrics], numbers)
 
 

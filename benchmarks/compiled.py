@@ -1,0 +1,361 @@
+"""Time our update beside `torch.compile` of the plain one, the rival of two lines, and beside JAX.
+
+    python benchmarks/compiled.py --device cuda [--budget 150] [--out FILE]
+
+The plain update (compiled_sac.py) is compiled whole: with the mode "reduce-overhead", which records
+graphs of its own, and with "default" and "max-autotune-no-cudagraphs" inside a graph of ours.
+Several seeds are one axis of a `vmap` there and in JAX (jax_sac.py), and branches of one graph in
+ours. All learn from one batch for each seed again and again, with the same noise. A rival that
+leads elsewhere than our update in float32 is refused.
+
+Every case has a process of its own. They compile side by side, and are timed one after the other
+when all are ready, or when the budget says so: the rest is told as not ready in so many seconds.
+"""
+
+import argparse
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+import jax_peer
+from compiled_sac import CompiledSAC
+from experience import filled
+from gpu_updates import rate
+from kalmanac._observation import Sizes
+from kalmanac._ops.dispatch import TRITON
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, garbage_collection_paused
+from record import on_record, save
+from report import print_table
+from update import SMALL, TASKS, Task, make_learner
+from update_peer import disagreement, noise_of, refusal
+
+LEAST = 1.3  # times the rival's speed, or a fused form goes
+OURS, JAX = "ours", "JAX, one jit"
+MODES: dict[str, dict[str, Any]] = {
+    "reduce-overhead": {"mode": "reduce-overhead"},
+    "default, captured": {},
+    "max-autotune, captured": {"mode": "max-autotune-no-cudagraphs"},
+    "eager backend": {"backend": "aot_eager"},  # traced, not compiled: where there is no compiler
+}
+SMALL_CONTINUOUS = replace(SMALL, name="small, continuous", sizes=Sizes(2, 3, False))
+TIMED_SHARE = 0.75  # of the budget: then what is ready is timed, and the rest is not waited for
+NOTES = (
+    "updates a second of all seeds together; one batch a seed again and again, full windows, TF32",
+    "start-up: seconds until the first updates are made, with tracing, compiling, tuning and, for "
+    "ours, the kernels; processes compiled side by side, so that each alone would be faster",
+    "the plain update is one function, gradients, Adam and target included; scan by doubling",
+    f"verdict: our updates a second by those of the best rival, expected at least {LEAST}",
+)
+
+
+@dataclass
+class Case:
+    """One way to make the updates of a task, its process, and what came of it."""
+
+    how: str  # ours, a mode, or JAX
+    task: str
+    encoder: str
+    seeds: int
+    found: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}, {self.encoder}, {self.seeds} × {self.how}"
+
+    def words(self) -> list[str]:
+        return ["--case", json.dumps([self.how, self.task, self.encoder, self.seeds])]
+
+
+@dataclass
+class Child:
+    """The process of a case: it says when it is ready, and measures when it is told to."""
+
+    case: Case
+    process: "subprocess.Popen[str]"
+    began: float
+    errors: IO[str]
+    ready: bool = False
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            return dict(json.loads(line))
+        self.process.wait()
+        self.errors.seek(0)
+        last = [x.strip() for x in self.errors.read().splitlines() if x.strip()][-1:]
+        return {"why_not": f"exit status {self.process.returncode}: {''.join(last)[:300]}"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure every case, print the table, write JSON; 1 if a rival was refused."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    options = _options(words)
+    if options.case:
+        serve(Case(*json.loads(options.case)), options)
+        return 0
+    began = time.perf_counter()
+    cases = chosen(options)
+    document = {**on_record("benchmarks/compiled.py", words), "notes": NOTES}
+    document |= {"device": options.device, "finished": False}
+
+    def keep() -> None:
+        if options.out is not None:
+            document["cases"] = [asdict(case) for case in cases]
+            document["verdicts"] = verdicts(cases)
+            save(document, options.out)
+
+    children = prepared(cases, options, began, keep)
+    for child in children:
+        left = options.budget - (time.perf_counter() - began)
+        child.case.found |= timed(child) if left > 0 else {"why_not": "the budget is spent"}
+        print(f"{child.case.name}: {in_words(child.case.found)}", flush=True)
+        keep()
+    document["finished"] = True
+    keep()
+    print_table(
+        ["", "updates/s", "start-up", ""],
+        [
+            [case.name, f"{case.found.get('updates_per_second', 0):,.0f}",
+             f"{case.found.get('start_up', 0):.0f} s", case.found.get("why_not", "")]
+            for case in cases
+        ],
+    )  # fmt: skip
+    for line in document["verdicts"] if "verdicts" in document else verdicts(cases):
+        print(line)
+    return 1 if any("REFUSED" in case.found.get("why_not", "") for case in cases) else 0
+
+
+def chosen(options: argparse.Namespace) -> list[Case]:
+    """The cases, the most telling first."""
+    tasks = [SMALL.name, SMALL_CONTINUOUS.name] if options.quick else options.tasks
+    return [
+        Case(how, task, encoder, seeds)
+        for encoder in options.encoders
+        for seeds in sorted(options.seeds, reverse=True)
+        for task in tasks
+        for how in (OURS, *options.modes)
+    ]
+
+
+def prepared(
+    cases: Sequence[Case], options: argparse.Namespace, began: float, keep: Callable[[], None]
+) -> list[Child]:
+    """Processes that are ready, in the order of their cases; the others have been ended."""
+    waiting, children = list(cases), list[Child]()
+    limit = began + TIMED_SHARE * options.budget
+    while time.perf_counter() < limit:
+        busy = [child for child in children if not child.ready and not child.case.found]
+        if not waiting and not busy:
+            break
+        if waiting and len(busy) < options.jobs:
+            children.append(started(waiting.pop(0), options))
+            continue
+        for child in busy:
+            if _has_line(child):
+                told = child.read()
+                child.ready = "why_not" not in told
+                child.case.found = told | {"start_up": time.perf_counter() - child.began}
+                if not child.ready:
+                    print(f"{child.case.name}: {told['why_not']}", flush=True)
+                keep()
+        time.sleep(0.05)
+    for child in children:
+        if not child.ready and not child.case.found:
+            child.process.kill()
+            spent = time.perf_counter() - child.began
+            child.case.found = {"why_not": f"not ready after {spent:.0f} s"}
+    for case in waiting:
+        case.found = {"why_not": "not begun within the budget"}
+    return sorted((x for x in children if x.ready), key=lambda x: cases.index(x.case))
+
+
+def started(case: Case, options: argparse.Namespace) -> Child:
+    """The case's process, at work."""
+    place = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(options.threads)}
+    words = [*case.words(), "--device", options.device, "--seconds", str(options.seconds)]
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - the process needs it as long as it lives
+    process = subprocess.Popen(
+        [sys.executable, __file__, *words], text=True, env=place,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+    )  # fmt: skip
+    return Child(case, process, time.perf_counter(), errors)
+
+
+def timed(child: Child) -> dict[str, Any]:
+    """Let it measure, while all others wait."""
+    assert child.process.stdin is not None
+    child.process.stdin.write("go\n")
+    child.process.stdin.flush()
+    found = child.read()
+    child.process.wait()
+    return found
+
+
+def serve(case: Case, options: argparse.Namespace) -> None:
+    """In a case's process: make ready, say so, wait for the word, measure."""
+    say, sys.stdout = sys.stdout, sys.stderr
+    device = torch.device(options.device)
+    task = next(x for x in (*TASKS, SMALL, SMALL_CONTINUOUS) if x.name == case.task)
+    try:
+        run, found = {OURS: ours, JAX: in_jax}.get(case.how, rival)(case, task, device)
+    except Exception as error:  # whatever a compiler raises
+        text = " ".join(str(error).split())
+        run, found = None, {"why_not": f"{type(error).__name__}: {text[:300]}"}
+    print(json.dumps(found), file=say, flush=True)
+    if run is not None and sys.stdin.readline():
+        stretch = jax_peer.STRETCH if case.how == JAX else 1
+        per_second = case.seeds * stretch * rate(run, options.seconds)
+        print(json.dumps({"updates_per_second": per_second}), file=say, flush=True)
+
+
+def ours(case: Case, task: Task, device: torch.device) -> tuple[Callable[[], object], Any]:
+    """Our update of so many seeds, as one graph on a GPU."""
+    learners, batches = seeded(case, task, device)
+    work = [UpdateWith(*pair) for pair in zip(learners, batches, strict=True)]
+    if device.type != "cuda":
+        return lambda: [one.run() for one in work], {}
+    together = GraphedUpdates(work, device)
+    for _ in range(WARM_UP + 1):
+        together()
+    torch.cuda.synchronize()
+    return together, {"why_not": "it cannot be recorded"} if together.failed else {}
+
+
+def rival(
+    case: Case, task: Task, device: torch.device
+) -> tuple[Callable[[], object] | None, dict[str, Any]]:
+    """The compiled update of so many seeds, compared with ours in float32; or why not."""
+    if device.type == "cuda" and not TRITON:
+        return None, {"why_not": "torch.compile needs Triton on a GPU, which is not installed"}
+    learners, batches = seeded(case, task, device)
+    noise = [noise_of(*pair) for pair in zip(learners, batches, strict=True)]
+    peer = CompiledSAC(learners, MODES[case.how])
+    native = peer.batch_of(batches)
+    off = disagreement(peer, native, learners, batches)
+    found: dict[str, Any] = {"disagreement": off}
+    why_not = refusal(off, device)
+    if why_not is not None:
+        return None, found | {"why_not": why_not}
+    run = peer.repeated(native, noise)
+    torch.set_float32_matmul_precision("high")
+    run()
+    if device.type == "cuda" and case.how.endswith("captured"):
+        run = captured(run)
+    for _ in range(3):  # a mode that records graphs of its own does so now
+        run()
+    skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+    return run, found | ({"graphs_skipped": skips} if skips else {})
+
+
+def in_jax(
+    case: Case, task: Task, device: torch.device
+) -> tuple[Callable[[], object] | None, dict[str, Any]]:
+    """The same as one jit of JAX, if the encoder is written there."""
+    if case.encoder != "vssm+kf":
+        return None, {"why_not": f"{case.encoder} is not written in JAX"}
+    return jax_peer.ready(*seeded(case, task, device))
+
+
+def captured(run: Callable[[], object]) -> Callable[[], None]:
+    """The same, replayed from one graph."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    kept: list[object] = []
+    with garbage_collection_paused(), torch.cuda.graph(graph, stream=stream):
+        kept.append(run())
+
+    def replay(_: list[object] = kept) -> None:
+        graph.replay()
+
+    return replay
+
+
+def seeded(case: Case, task: Task, device: torch.device) -> tuple[list[Any], list[Any]]:
+    """Learners, which begin alike, and a batch of full windows for each."""
+    rng = np.random.default_rng(0)
+    replay = filled(task.sizes, np.full(task.batch, task.context), rng, device)
+    learners = [make_learner(case.encoder, task, device) for _ in range(case.seeds)]
+    batches = [
+        replay.sample(task.batch, task.context, generator=torch.Generator(device).manual_seed(seed))
+        for seed in range(case.seeds)
+    ]
+    return learners, batches
+
+
+def verdicts(cases: Sequence[Case]) -> list[str]:
+    """Ours against the best rival, for each task, encoder and number of seeds that has both."""
+    lines = []
+    for case in cases:
+        speed = case.found.get("updates_per_second")
+        if case.how != OURS or speed is None:
+            continue
+        same = (case.task, case.encoder, case.seeds)
+        rivals = {
+            x.how: x.found["updates_per_second"]
+            for x in cases
+            if x.how in MODES
+            and (x.task, x.encoder, x.seeds) == same
+            and "updates_per_second" in x.found
+        }
+        if rivals:
+            best = max(rivals, key=lambda how: rivals[how])
+            times = speed / rivals[best]
+            word = "stays" if times >= LEAST else "goes"
+            lines.append(
+                f"{case.task}, {case.encoder}, {case.seeds} seeds: ours {speed:,.0f} updates/s, "
+                f"{best} {rivals[best]:,.0f}: {times:.2f} × ({LEAST} × expected: {word})"
+            )
+    return lines
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """A case's outcome."""
+    if "why_not" in found:
+        return str(found["why_not"])
+    return f"{found['updates_per_second']:,.0f} updates/s, start-up {found['start_up']:.0f} s"
+
+
+def _has_line(child: Child) -> bool:
+    """Whether it has said something, or has ended."""
+    assert child.process.stdout is not None
+    return bool(select.select([child.process.stdout], [], [], 0)[0])
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--tasks", nargs="+", default=["POPGym", "DMC"])
+    parser.add_argument("--encoders", nargs="+", default=["vssm+kf", "memoryless"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5])
+    parser.add_argument(
+        "--modes", nargs="+", choices=[*MODES, JAX], default=[*list(MODES)[:3], JAX]
+    )
+    parser.add_argument("--budget", type=float, default=600, help="seconds for everything")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=2, help="that compile, of each process")
+    parser.add_argument("--seconds", type=float, default=0.5, help="per number")
+    parser.add_argument("--quick", action="store_true", help="a small size")
+    parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
+    parser.add_argument("--case", help=argparse.SUPPRESS)  # of a process that this one started
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

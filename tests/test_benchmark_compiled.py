@@ -1,0 +1,73 @@
+"""The plain update that is compiled is ours, and rivals are timed only then."""
+
+import json
+import types
+
+import pytest
+import torch
+
+from tests.test_benchmark_jax_sac import CPU, SIZES, ragged_batch, small_learner
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize("encoder", ["vssm+kf", "memoryless"])
+def test_the_plain_update_of_seeds_side_by_side_is_ours(bench, encoder, discrete):
+    sac, peer = bench("compiled_sac"), bench("update_peer")
+    sizes = SIZES._replace(discrete=discrete)
+    own = {} if encoder == "vssm+kf" else {"encoder": encoder, "encoder_settings": {}}
+    for seeds in (1, 2):
+        learners = [small_learner(sizes, seed=seed, **own) for seed in range(seeds)]
+        batches = [ragged_batch(bench, sizes, 2 * seed) for seed in range(seeds)]
+        plain = sac.CompiledSAC(learners, None)
+        off = peer.disagreement(plain, plain.batch_of(batches), learners, batches)
+        assert len(off) == 7
+        assert max(off.values()) < 1e-3, off
+        assert peer.refusal(off, CPU) is None
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_an_update_that_leads_elsewhere_is_refused(bench):
+    sac, peer = bench("compiled_sac"), bench("update_peer")
+    batch = ragged_batch(bench)
+    plain = sac.CompiledSAC([small_learner()], None)
+    off = peer.disagreement(plain, plain.batch_of([batch]), [small_learner(gamma=0.5)], [batch])
+    assert peer.refusal(off, CPU).startswith("REFUSED, actor_loss: ")
+
+
+@pytest.mark.slow
+def test_a_quick_run_traces_times_and_judges(bench, tmp_path, capsys):
+    script, out = bench("compiled"), tmp_path / "compiled.json"
+    call = ["--quick", "--modes", "eager backend", "--encoders", "memoryless", "--seeds", "2"]
+    assert script.main([*call, "--jobs=2", "--seconds=0.01", "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["finished"]
+    assert [case["how"] for case in found["cases"]] == ["ours", "eager backend"] * 2
+    for case in found["cases"]:
+        assert case["found"]["updates_per_second"] > 0
+        assert case["found"]["start_up"] > 0
+    assert len(found["verdicts"]) == 2
+    assert "1.3 × expected" in capsys.readouterr().out
+
+
+def test_what_the_budget_does_not_allow_is_said(bench, tmp_path, monkeypatch, capsys):
+    script, out = bench("compiled"), tmp_path / "compiled.json"
+    call = ["--quick", "--encoders", "memoryless", "--seeds", "1", "--budget=0"]
+    assert script.main([*call, "--out", str(out)]) == 0
+    cases = json.loads(out.read_text())["cases"]
+    assert {case["found"]["why_not"] for case in cases} == {"not begun within the budget"}
+
+
+def test_a_verdict_names_the_best_rival(bench):
+    script = bench("compiled")
+
+    def case(how, speed):
+        return types.SimpleNamespace(
+            how=how, task="t", encoder="e", seeds=5, found={"updates_per_second": speed}
+        )
+
+    cases = [case("ours", 130.0), case("reduce-overhead", 50.0), case("default, captured", 100.0)]
+    (line,) = script.verdicts(cases)
+    assert line.startswith("t, e, 5 seeds: ours 130 updates/s, default, captured 100: 1.30 ×")
+    assert line.endswith("stays)")
+    cases[0].found["updates_per_second"] = 129.0
+    assert script.verdicts(cases)[0].endswith("goes)")
