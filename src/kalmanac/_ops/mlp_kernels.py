@@ -5,9 +5,7 @@ multiprocessor. With one hidden layer, the backward computes it anew, which is c
 it back, and adds up gradients as it goes: one launch each way. With two, the forward keeps them,
 and the gradients are products of their own. Hidden widths are powers of two up to `WIDEST`.
 
-Hopper's products of 64 and more rows read their factors from shared memory, TF32 ones only along
-the sum. So the second layer's weights are copied if they lie the other way, and hidden layers and
-their slopes lie as (K, width, rows), along the sums of the gradients.
+Hidden layers and their slopes lie as (K, width, rows) in memory, along the sums that gradients are.
 
 Products round their factors to TF32 or bfloat16, or not at all; two hidden layers and their slopes
 are kept in bfloat16 then. All else is float32: parameters, sums, biases, outputs, gradients of
@@ -23,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kalmanac._ops.dense_kernels import LEAST, add_chunks, factor, plus_product, side
-from kalmanac._ops.dispatch import INTERPRETED, Precision, shared_bytes
+from kalmanac._ops.dispatch import Precision
 
 WIDEST = 256  # hidden
 MOST_INPUTS = 64
@@ -50,10 +48,10 @@ class Shapes(NamedTuple):
     deep_back: Shape
 
 
-WIDE = Shapes(Shape(32, 4), Shape(16, 4), Shape(64, 8, 2, 32), Shape(64, 8, 2, 32))
-SMALL = WIDE._replace(deep=Shape(32, 4, 2, 32), deep_back=Shape(32, 4, 2, 32))
-NARROW = WIDE._replace(shallow=Shape(64, 4))
-ROOM = 2**17  # bytes that a program may share: less takes small shapes
+# From 64 rows on, Hopper's tensor cores read TF32 factors along the sum alone: others are turned at
+# a cost that is more than the gain, and twins' and single perceptrons' weights lie both ways.
+WIDE = Shapes(Shape(32, 4), Shape(16, 4), Shape(32, 4, 2, 32), Shape(32, 4, 3, 32))
+NARROW = Shapes(Shape(64, 4), Shape(16, 4), Shape(64, 4, 2, 32), Shape(32, 4, 2, 32))
 
 
 @triton.jit
@@ -246,14 +244,12 @@ def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     if len(hidden) == 1:  # the backward holds the first layer, twice, and two blocks of rows
         columns = 2 * side(inputs + 1) + 3 * WIDE.shallow_back.block
     else:
-        columns = 2 * SMALL.deep.columns + SMALL.deep.block
+        columns = WIDE.deep_back.stages * WIDE.deep_back.columns
     return 4 * max(hidden) * columns <= shared
 
 
-def shapes_for(precision: Precision, device: torch.device) -> Shapes:
+def shapes_for(precision: Precision) -> Shapes:
     """The shapes for products of such factors."""
-    if not INTERPRETED and shared_bytes(device) < ROOM:
-        return SMALL
     return NARROW if precision == "bfloat16" else WIDE
 
 
@@ -262,7 +258,7 @@ def shallow_forward(
 ) -> Tensor:
     """The output (K, rows, m) for x (rows, n), with one hidden layer."""
     (rows, n), (count, width, m) = x.shape, weights[1].shape
-    y, shape = x.new_empty(count, rows, m), shapes_for(precision, x.device).shallow
+    y, shape = x.new_empty(count, rows, m), shapes_for(precision).shallow
     if rows:
         shallow[(triton.cdiv(rows, shape.block), count)](
             x, *weights, *biases, y, rows, n, *weights[0].stride(), *weights[1].stride(),
@@ -280,7 +276,7 @@ def shallow_backward(
     """The slopes of inputs begin … end-1 (rows, end-begin), and, if it learns, the gradients of
     both weights, in their layout in memory, and both biases."""
     (rows, n), (count, width, m) = x.shape, weights[1].shape
-    wanted, shape = span[1] - span[0], shapes_for(precision, x.device).shallow_back
+    wanted, shape = span[1] - span[0], shapes_for(precision).shallow_back
     into = given.new_empty(count, rows, wanted)
     shapes = [(count, n, width), (count, width, m), (count, 1, width), (count, 1, m)]
     sizes = [a * b * c for a, b, c in shapes]
@@ -312,15 +308,14 @@ def forward(
     """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept, turned
     in memory: as factors of products, so that "bfloat16" keeps half as many bytes."""
     (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
-    sizes, shape = [w.shape[2] for w in weights[:2]], shapes_for(precision, x.device).deep
+    sizes, shape = [w.shape[2] for w in weights[:2]], shapes_for(precision).deep
     y = x.new_empty(count, rows, m)
     kept = torch.bfloat16 if precision == "bfloat16" else x.dtype
     hidden = [x.new_empty(count, h, rows, dtype=kept).mT for h in sizes] if keep else [y] * 2
-    layers = [weights[0], along(weights[1], 1, precision), weights[2]]
     if rows:
         perceive[(triton.cdiv(rows, shape.block), count)](
-            x, *layers, *biases, *hidden, y, rows, n, m,
-            *(s for w in layers for s in w.stride()), *(b.stride(0) for b in biases),
+            x, *weights, *biases, *hidden, y, rows, n, m,
+            *(s for w in weights for s in w.stride()), *(b.stride(0) for b in biases),
             H1=sizes[0], H2=sizes[1], KEEP=keep, NP=side(n), MP=side(m),
             BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[0]), PRECISION=precision,
             num_warps=shape.warps, num_stages=shape.stages,
@@ -334,28 +329,20 @@ def backward(
 ) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
     """The slopes of inputs begin … end-1 (rows, end-begin), and of the hidden layers if kept."""
     count, rows, m = given.shape
-    sizes, shape = [h.shape[2] for h in hidden], shapes_for(precision, given.device).deep_back
+    sizes, shape = [h.shape[2] for h in hidden], shapes_for(precision).deep_back
     begin, wanted = span[0], span[1] - span[0]
     into = given.new_empty(count, rows, wanted)
     slope = [torch.empty_like(h) for h in hidden] if keep else [given] * 2
-    layers = [weights[0], along(weights[1], 2, precision), weights[2]]
     if rows:
         slopes[(triton.cdiv(rows, shape.block), count)](
-            given, *layers, *hidden, *slope, into, rows, m, begin, wanted,
-            *(s for w in layers for s in w.stride()),
+            given, *weights, *hidden, *slope, into, rows, m, begin, wanted,
+            *(s for w in weights for s in w.stride()),
             H1=sizes[0], H2=sizes[1], INTO=wanted > 0, KEEP=keep,
             XP=side(wanted), MP=side(m), BLOCK=shape.block,
             AT_ONCE=min(shape.columns, sizes[1]), PRECISION=precision,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return summed(into) if wanted else None, slope if keep else []
-
-
-def along(weight: Tensor, axis: int, precision: Precision) -> Tensor:
-    """The weight (K, n, m) with neighbors along the axis side by side in memory, if that counts."""
-    if precision == "bfloat16" or weight.stride(axis) == 1:
-        return weight
-    return weight.mT.contiguous().mT
 
 
 def summed(into: Tensor) -> Tensor:
