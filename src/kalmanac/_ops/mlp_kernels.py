@@ -202,9 +202,7 @@ def slopes(
     here = i < rows
     column = k.to(tl.int64) * rows
     o, j, c = tl.arange(0, MP), tl.arange(0, H1), tl.arange(0, XP)
-    slope = tl.load(
-        given + (column + i) * m + o[None, :], mask=here & (o[None, :] < m), other=0.0
-    )
+    slope = tl.load(given + (column + i) * m + o[None, :], mask=here & (o[None, :] < m), other=0.0)
     one = tl.zeros((BLOCK, H1), dtype)
     for begin in range(0, H2, AT_ONCE):
         g = begin + tl.arange(0, AT_ONCE)
@@ -223,9 +221,7 @@ def slopes(
     if KEEP:
         tl.store(g1 + at, passed, mask=here)
     if INTO:
-        weight = tile(
-            w1 + begin_x * w1_i, k, c[None, :], j[:, None], wanted, H1, w1_k, w1_i, w1_o
-        )
+        weight = tile(w1 + begin_x * w1_i, k, c[None, :], j[:, None], wanted, H1, w1_k, w1_i, w1_o)
         into = plus_product(tl.zeros((BLOCK, XP), dtype), passed, weight, PRECISION)
         tl.store(gx + (column + i) * wanted + c[None, :], into, mask=here & (c[None, :] < wanted))
 
