@@ -45,7 +45,6 @@ class FusedRMSNorm(torch.autograd.Function):
         """Return the gradients of the rows and the weight."""
         from kalmanac._ops.rms_norm_kernels import launch
 
-        into, g_weight = launch(
-            *ctx.saved_tensors, ctx.eps, g.reshape(-1, g.shape[-1]).contiguous()
-        )
+        rows, weight = ctx.saved_tensors
+        into, g_weight = launch(rows, weight, ctx.eps, g.reshape(rows.shape).contiguous())
         return into.view(g.shape), g_weight, None
