@@ -159,8 +159,9 @@ def perceive(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """BLOCK rows of one perceptron, by AT_ONCE columns of the first hidden layer: no row of it is
-    whole. h1 and h2 (K, width, rows) are kept if asked for."""
+    whole. h1 and h2 (K, width, rows) are kept if asked for; as bytes, where they are above 0."""
     dtype: tl.constexpr = y.dtype.element_ty
+    BYTES: tl.constexpr = h1.dtype.element_ty == tl.int8
     k = tl.program_id(1)
     i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
     here = i < rows
@@ -174,12 +175,14 @@ def perceive(
         one = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), seen, weight, PRECISION)
         one = factor(relu(one + tl.load(b1 + k * b1_k + j)[None, :]), PRECISION)
         if KEEP:
-            tl.store(h1 + column * H1 + j[None, :] * rows + i, one, mask=here)
+            kept = (one > 0.0).to(tl.int8) if BYTES else one
+            tl.store(h1 + column * H1 + j[None, :] * rows + i, kept, mask=here)
         across = tile(w2, k, j[:, None], g[None, :], H1, H2, w2_k, w2_i, w2_o)
         two = plus_product(two, one, across, PRECISION)
     two = factor(relu(two + tl.load(b2 + k * b2_k + g)[None, :]), PRECISION)
     if KEEP:
-        tl.store(h2 + column * H2 + g[None, :] * rows + i, two, mask=here)
+        kept = (two > 0.0).to(tl.int8) if BYTES else two
+        tl.store(h2 + column * H2 + g[None, :] * rows + i, kept, mask=here)
     last = tile(w3, k, g[:, None], o[None, :], H2, m, w3_k, w3_i, w3_o)
     found = plus_product(tl.zeros((BLOCK, MP), dtype), two, last, PRECISION)
     found += tl.load(b3 + k * b3_k + o, mask=o < m, other=0.0)[None, :]
@@ -299,14 +302,16 @@ def shallow_backward(
 
 def forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    precision: Precision,
+    precision: Precision, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept, turned
-    in memory: as factors of products, so that "bfloat16" keeps half as many bytes."""
+    in memory: as factors of products, so that "bfloat16" keeps half as many bytes. If nothing
+    learns, the backward needs their signs alone."""
     (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
     sizes, shape = [w.shape[2] for w in weights[:2]], shapes_for(precision).deep
     y = x.new_empty(count, rows, m)
     kept = torch.bfloat16 if precision == "bfloat16" else x.dtype
+    kept = kept if learns else torch.int8
     hidden = [x.new_empty(count, h, rows, dtype=kept).mT for h in sizes] if keep else [y] * 2
     if rows:
         perceive[(triton.cdiv(rows, shape.block), count)](
