@@ -6,7 +6,6 @@ PyTorch's kernels for a GPU take a block of threads for every row; ours take man
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -20,10 +19,9 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, n) to (…, n)."""
-        short = fused(x) and not watched() and x.shape[-1] <= MOST
-        if short and x.dtype == self.weight.dtype and self.eps is not None:
+        if fused(x) and not watched() and x.shape[-1] <= MOST and x.dtype == self.weight.dtype:
             return FusedRMSNorm.apply(x, self.weight, self.eps)
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return super().forward(x)
 
 
 class FusedRMSNorm(torch.autograd.Function):
