@@ -52,7 +52,10 @@ def test_values_and_gradients(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_frozen_layers_pass_slopes_to_the_parts_that_want_them(device: str) -> None:
+@pytest.mark.parametrize("widths", [(7, 32, 1), (7, 32, 16, 1)])
+def test_frozen_layers_pass_slopes_to_the_parts_that_want_them(
+    widths: tuple[int, ...], device: str
+) -> None:
     random = torch.Generator().manual_seed(0)
     dtype = torch.float64 if device == "cpu" else torch.float32
 
@@ -60,7 +63,8 @@ def test_frozen_layers_pass_slopes_to_the_parts_that_want_them(device: str) -> N
         return torch.randn(shape, generator=random, dtype=torch.float64).to(device, dtype)
 
     z, o, a = draw(40, 2), draw(40, 3), draw(40, 2).requires_grad_()
-    weights, biases = [draw(2, 7, 32), draw(2, 32, 1)], [draw(2, 1, 32), draw(2, 1, 1)]
+    weights = [draw(2, n, m) for n, m in pairwise(widths)]
+    biases = [draw(2, 1, m) for m in widths[1:]]
     found = fused_mlp([z, o, a], weights, biases, precision="ieee")
     truth = wide_mlp([z, o, a], weights, biases)
     x, y = (torch.autograd.grad(each.sum(), [a])[0] for each in (found, truth))

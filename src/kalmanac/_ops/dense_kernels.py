@@ -19,7 +19,7 @@ from kalmanac._ops.dispatch import INTERPRETED as interpreted
 INTERPRETED = tl.constexpr(interpreted)
 
 CHUNKS = 64  # at most: parts of the rows whose sums are added up
-CHUNK_ROWS = 128  # at least, in each of them
+CHUNK_ROWS = 160  # at least, in each of them, or a multiple: whole blocks of any tile
 LEAST = 16  # columns: the smallest side of a product on tensor cores
 
 
@@ -78,7 +78,7 @@ def affine(
 
 @triton.jit
 def products(
-    x, g, partials, rows, n, m, size, x_k, g_k, w_k, w_n, w_m, b_at, b_k, chunk,
+    x, g, partials, rows, n, m, size, x_k, x_r, x_n, g_k, g_r, g_m, w_k, w_n, w_m, b_at, b_k, chunk,
     EXACT: tl.constexpr, BLOCK: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One chunk's part of xᵀ g, a tile of it, and of Σ g; x (K, rows, n), g (K, rows, m).
@@ -91,20 +91,21 @@ def products(
     c = (tl.program_id(0) // across) * TALL + tl.arange(0, TALL)
     o = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
     begin, k = tl.program_id(1) * chunk, tl.program_id(2)
-    stop = tl.minimum(begin + chunk, rows)
     dtype: tl.constexpr = partials.dtype.element_ty
     found = tl.zeros((TALL, WIDE), dtype)
     biases = tl.zeros((BLOCK, WIDE), dtype)
     x += k * x_k
     g += k * g_k
-    for first in range(begin, stop, BLOCK):
+    for first in range(begin, tl.minimum(begin + chunk, rows), BLOCK):
         i = (first + tl.arange(0, BLOCK)).to(tl.int64)
         seen = tl.load(
-            x + i[None, :] * n + c[:, None], mask=(i[None, :] < stop) & (c[:, None] < n), other=0.0
-        )
+            x + i[None, :] * x_r + c[:, None] * x_n,
+            mask=(i[None, :] < rows) & (c[:, None] < n), other=0.0,
+        )  # fmt: skip
         slope = tl.load(
-            g + i[:, None] * m + o[None, :], mask=(i[:, None] < stop) & (o[None, :] < m), other=0.0
-        )
+            g + i[:, None] * g_r + o[None, :] * g_m,
+            mask=(i[:, None] < rows) & (o[None, :] < m), other=0.0,
+        )  # fmt: skip
         found = plus_product(found, seen, slope, PRECISION)
         biases += slope.to(dtype)
     partials += tl.program_id(1).to(tl.int64) * size
@@ -150,18 +151,20 @@ def gradients(
     bfloat16 tensor is multiplied in bfloat16; the last slope has the gradients' own dtype.
     """
     rows = pairs[0][1].shape[1]
-    chunks = max(1, min(CHUNKS, rows // CHUNK_ROWS))
+    chunk = triton.cdiv(triton.cdiv(rows, CHUNKS), CHUNK_ROWS) * CHUNK_ROWS
+    chunks = triton.cdiv(rows, chunk) if rows else 1
     shapes = [(len(g), x.shape[2], g.shape[2]) for x, g in pairs]
     size = sum(k * (n * m + m) for k, n, m in shapes)
     partials = pairs[-1][1].new_empty(chunks, size)
     at = 0
     for (x, g), (k, n, m) in zip(pairs, shapes, strict=True):
         strides = (1, n) if transposed else (m, 1)
-        tile = tile_of(n, m, half=torch.bfloat16 in (x.dtype, g.dtype))
+        along = x.stride(1) == 1 and g.stride(1) == 1
+        tile = tile_of(n, m, half=torch.bfloat16 in (x.dtype, g.dtype), along=along)
         across = triton.cdiv(n, tile.tall) * triton.cdiv(m, tile.wide)
         products[(across, chunks, k)](
             x, g, partials[:, at:], rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
-            g.stride(0), n * m, *strides, k * n * m, m, triton.cdiv(rows, chunks),
+            *x.stride()[1:], *g.stride(), n * m, *strides, k * n * m, m, chunk,
             EXACT=exact, BLOCK=tile.block, TALL=tile.tall, WIDE=tile.wide, num_warps=tile.warps,
             num_stages=tile.stages,
         )  # fmt: skip
@@ -185,9 +188,12 @@ class Tile(NamedTuple):
     stages: int  # of loads under way
 
 
-def tile_of(n: int, m: int, *, half: bool) -> Tile:
-    """For weights (n, m). From 64 rows on, tensor cores want TF32 factors in an order that costs
-    more than it gains: twice the time. They take bfloat16, `half`, as it lies."""
+def tile_of(n: int, m: int, *, half: bool, along: bool) -> Tile:
+    """For weights (n, m). From 64 rows on, Hopper's tensor cores take TF32 factors from shared
+    memory if both lie `along` the rows that are summed over, else after a costly turn: twice the
+    time of 32 rows. They take bfloat16, `half`, as it lies."""
+    if along and min(n, m) > 64:
+        return Tile(128, 128, 32, 8, 3)
     return Tile(min(side(n), 64 if half else 32), min(side(m), 64), 32, 4, 3)
 
 

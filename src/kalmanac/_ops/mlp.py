@@ -330,14 +330,14 @@ def fused_mlp(
 
 def _through(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    precision: Precision,
+    precision: Precision, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """Return the output (K, rows, m), and what the backward needs of hidden layers."""
     from kalmanac._ops.mlp_kernels import forward, shallow_forward
 
     if len(weights) == 2:
         return shallow_forward(x, weights, biases, precision=precision), []
-    return forward(x, weights, biases, keep=keep, precision=precision)
+    return forward(x, weights, biases, keep=keep, precision=precision, learns=learns)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -355,7 +355,10 @@ class FusedMLP(torch.autograd.Function):
         parts, layers = tensors[:count], tensors[count:]
         depth = len(layers) // 2
         x = _joined(parts)
-        y, hidden = _through(x, layers[:depth], layers[depth:], keep=True, precision=precision)
+        y, hidden = _through(
+            x, layers[:depth], layers[depth:], keep=True, precision=precision,
+            learns=any(ctx.needs_input_grad[2 + count :]),
+        )  # fmt: skip
         ctx.shapes, ctx.depth, ctx.precision = [part.shape for part in parts], depth, precision
         ctx.save_for_backward(x, layers[depth], *layers[:depth], *hidden)
         return y.unflatten(1, parts[0].shape[:-1])

@@ -5,6 +5,8 @@ multiprocessor. With one hidden layer, the backward computes it anew, which is c
 it back, and adds up gradients as it goes: one launch each way. With two, the forward keeps them,
 and the gradients are products of their own. Hidden widths are powers of two up to `WIDEST`.
 
+Hidden layers and their slopes lie as (K, width, rows) in memory, along the sums that gradients are.
+
 Products round their factors to TF32 or bfloat16, or not at all; two hidden layers and their slopes
 are kept in bfloat16 then. All else is float32: parameters, sums, biases, outputs, gradients of
 parameters, and the few outputs of one hidden layer, which are no products.
@@ -34,7 +36,7 @@ class Shape(NamedTuple):
     block: int  # rows at once
     warps: int
     stages: int = 1  # of loads under way
-    columns: int = 64  # of the second hidden layer at once
+    columns: int = 64  # of the hidden layer that is never whole, at once
 
 
 class Shapes(NamedTuple):
@@ -46,10 +48,10 @@ class Shapes(NamedTuple):
     deep_back: Shape
 
 
-WIDE = Shapes(Shape(32, 4), Shape(16, 4), Shape(32, 4, 2, 32), Shape(16, 4, 2, 32))
-# Hopper's form of products has 64 rows and takes bfloat16 factors in any order from shared memory;
-# the weights are read half as often as by 32 rows, or less.
-NARROW = Shapes(Shape(64, 4), Shape(16, 4), Shape(64, 4, 2, 32), Shape(64, 8, 2, 32))
+# From 64 rows on, Hopper's tensor cores read TF32 factors along the sum alone: others are turned at
+# a cost that is more than the gain, and twins' and single perceptrons' weights lie both ways.
+WIDE = Shapes(Shape(32, 4), Shape(16, 4), Shape(32, 4, 2, 32), Shape(32, 4, 3, 32))
+NARROW = Shapes(Shape(64, 4), Shape(16, 4), Shape(64, 4, 2, 32), Shape(32, 4, 2, 32))
 
 
 @triton.jit
@@ -156,74 +158,75 @@ def perceive(
     NP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK rows of one perceptron; h1 and h2 are kept if asked for."""
+    """BLOCK rows of one perceptron, by AT_ONCE columns of the first hidden layer: no row of it is
+    whole. h1 and h2 (K, width, rows) are kept if asked for; as bytes, where they are above 0."""
     dtype: tl.constexpr = y.dtype.element_ty
+    BYTES: tl.constexpr = h1.dtype.element_ty == tl.int8
     k = tl.program_id(1)
     i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
     here = i < rows
-    row = k.to(tl.int64) * rows + i
-    c, o = tl.arange(0, NP), tl.arange(0, MP)
-    j = tl.arange(0, H1)
+    column = k.to(tl.int64) * rows
+    c, o, g = tl.arange(0, NP), tl.arange(0, MP), tl.arange(0, H2)
     seen = tl.load(x + i * n + c[None, :], mask=here & (c[None, :] < n), other=0.0)
-    weight = tile(w1, k, c[:, None], j[None, :], n, H1, w1_k, w1_i, w1_o)
-    one = plus_product(tl.zeros((BLOCK, H1), dtype), seen, weight, PRECISION)
-    one = factor(relu(one + tl.load(b1 + k * b1_k + j)[None, :]), PRECISION)
-    if KEEP:
-        tl.store(h1 + row * H1 + j[None, :], one, mask=here)
-    found = tl.zeros((BLOCK, MP), dtype)
-    for begin in range(0, H2, AT_ONCE):
-        g = begin + tl.arange(0, AT_ONCE)
-        across = tile(w2, k, j[:, None], g[None, :], H1, H2, w2_k, w2_i, w2_o)
-        two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), one, across, PRECISION)
-        two = factor(relu(two + tl.load(b2 + k * b2_k + g)[None, :]), PRECISION)
+    two = tl.zeros((BLOCK, H2), dtype)
+    for begin in range(0, H1, AT_ONCE):
+        j = begin + tl.arange(0, AT_ONCE)
+        weight = tile(w1, k, c[:, None], j[None, :], n, H1, w1_k, w1_i, w1_o)
+        one = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), seen, weight, PRECISION)
+        one = factor(relu(one + tl.load(b1 + k * b1_k + j)[None, :]), PRECISION)
         if KEEP:
-            tl.store(h2 + row * H2 + g[None, :], two, mask=here)
-        last = tile(w3, k, g[:, None], o[None, :], H2, m, w3_k, w3_i, w3_o)
-        found = plus_product(found, two, last, PRECISION)
+            kept = (one > 0.0).to(tl.int8) if BYTES else one
+            tl.store(h1 + column * H1 + j[None, :] * rows + i, kept, mask=here)
+        across = tile(w2, k, j[:, None], g[None, :], H1, H2, w2_k, w2_i, w2_o)
+        two = plus_product(two, one, across, PRECISION)
+    two = factor(relu(two + tl.load(b2 + k * b2_k + g)[None, :]), PRECISION)
+    if KEEP:
+        kept = (two > 0.0).to(tl.int8) if BYTES else two
+        tl.store(h2 + column * H2 + g[None, :] * rows + i, kept, mask=here)
+    last = tile(w3, k, g[:, None], o[None, :], H2, m, w3_k, w3_i, w3_o)
+    found = plus_product(tl.zeros((BLOCK, MP), dtype), two, last, PRECISION)
     found += tl.load(b3 + k * b3_k + o, mask=o < m, other=0.0)[None, :]
-    tl.store(y + row * m + o[None, :], found, mask=here & (o[None, :] < m))
+    tl.store(y + (column + i) * m + o[None, :], found, mask=here & (o[None, :] < m))
 
 
 @triton.jit
 def slopes(
     given, w1, w2, w3, h1, h2, g1, g2, gx, rows, m, begin_x, wanted,
     w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o,
-    K: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, INTO: tl.constexpr,
+    H1: tl.constexpr, H2: tl.constexpr, INTO: tl.constexpr,
     KEEP: tl.constexpr, XP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr,
     AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK rows of all perceptrons: slopes of the hidden layers, and of `wanted` inputs from
-    `begin_x` on, summed over the perceptrons. KEEP: the slopes of hidden layers are kept."""
+    """BLOCK rows of one perceptron: slopes of the hidden layers, and of `wanted` inputs from
+    `begin_x` on. KEEP: the slopes of hidden layers are kept."""
     dtype: tl.constexpr = given.dtype.element_ty
+    k = tl.program_id(1)
     i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
     here = i < rows
+    column = k.to(tl.int64) * rows
     o, j, c = tl.arange(0, MP), tl.arange(0, H1), tl.arange(0, XP)
-    into = tl.zeros((BLOCK, XP), dtype)
-    for k in tl.static_range(K):
-        row = i + k * rows
-        slope = tl.load(given + row * m + o[None, :], mask=here & (o[None, :] < m), other=0.0)
-        one = tl.zeros((BLOCK, H1), dtype)
-        for begin in range(0, H2, AT_ONCE):
-            g = begin + tl.arange(0, AT_ONCE)
-            last = tile(w3, k, g[None, :], o[:, None], H2, m, w3_k, w3_i, w3_o)
-            two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), slope, last, PRECISION)
-            above = tl.load(h2 + row * H2 + g[None, :], mask=here, other=0.0).to(dtype)
-            two = factor(tl.where(above > 0.0, two, 0.0), PRECISION)
-            if KEEP:
-                tl.store(g2 + row * H2 + g[None, :], two, mask=here)
-            across = tile(w2, k, j[None, :], g[:, None], H1, H2, w2_k, w2_i, w2_o)
-            one = plus_product(one, two, across, PRECISION)
-        below = tl.load(h1 + row * H1 + j[None, :], mask=here, other=0.0).to(dtype)
-        passed = factor(tl.where(below > 0.0, one, 0.0), PRECISION)
+    slope = tl.load(given + (column + i) * m + o[None, :], mask=here & (o[None, :] < m), other=0.0)
+    one = tl.zeros((BLOCK, H1), dtype)
+    for begin in range(0, H2, AT_ONCE):
+        g = begin + tl.arange(0, AT_ONCE)
+        last = tile(w3, k, g[None, :], o[:, None], H2, m, w3_k, w3_i, w3_o)
+        two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), slope, last, PRECISION)
+        at = column * H2 + g[None, :] * rows + i
+        above = tl.load(h2 + at, mask=here, other=0.0).to(dtype)
+        two = factor(tl.where(above > 0.0, two, 0.0), PRECISION)
         if KEEP:
-            tl.store(g1 + row * H1 + j[None, :], passed, mask=here)
-        if INTO:
-            weight = tile(
-                w1 + begin_x * w1_i, k, c[None, :], j[:, None], wanted, H1, w1_k, w1_i, w1_o
-            )
-            into = plus_product(into, passed, weight, PRECISION)
+            tl.store(g2 + at, two, mask=here)
+        across = tile(w2, k, j[None, :], g[:, None], H1, H2, w2_k, w2_i, w2_o)
+        one = plus_product(one, two, across, PRECISION)
+    at = column * H1 + j[None, :] * rows + i
+    below = tl.load(h1 + at, mask=here, other=0.0).to(dtype)
+    passed = factor(tl.where(below > 0.0, one, 0.0), PRECISION)
+    if KEEP:
+        tl.store(g1 + at, passed, mask=here)
     if INTO:
-        tl.store(gx + i * wanted + c[None, :], into, mask=here & (c[None, :] < wanted))
+        weight = tile(w1 + begin_x * w1_i, k, c[None, :], j[:, None], wanted, H1, w1_k, w1_i, w1_o)
+        into = plus_product(tl.zeros((BLOCK, XP), dtype), passed, weight, PRECISION)
+        tl.store(gx + (column + i) * wanted + c[None, :], into, mask=here & (c[None, :] < wanted))
 
 
 def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
@@ -240,7 +243,7 @@ def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     if len(hidden) == 1:  # the backward holds the first layer, twice, and two blocks of rows
         columns = 2 * side(inputs + 1) + 3 * WIDE.shallow_back.block
     else:
-        columns = 2 * WIDE.deep.columns + WIDE.deep.block
+        columns = WIDE.deep_back.stages * WIDE.deep_back.columns
     return 4 * max(hidden) * columns <= shared
 
 
@@ -287,35 +290,35 @@ def shallow_backward(
         INTO=wanted > 0, LEARNS=learns, BLOCK=shape.block, PRECISION=precision,
         num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip
-    summed = None
-    if wanted:
-        summed = into[0] if count == 1 else torch.add(*into) if count == 2 else into.sum(0)
+    g_x = summed(into) if wanted else None
     if not learns:
-        return summed, []
+        return g_x, []
     found = [
         (x.view(a, c, b).mT if turned and b > 1 else x.view(a, b, c))
         for x, (a, b, c) in zip(add_chunks(partials).split(sizes), shapes, strict=True)
     ]
-    return summed, found
+    return g_x, found
 
 
 def forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    precision: Precision,
+    precision: Precision, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept: as
-    factors of products, so that "bfloat16" keeps half as many bytes."""
+    """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept, turned
+    in memory: as factors of products, so that "bfloat16" keeps half as many bytes. If nothing
+    learns, the backward needs their signs alone."""
     (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
     sizes, shape = [w.shape[2] for w in weights[:2]], shapes_for(precision).deep
     y = x.new_empty(count, rows, m)
     kept = torch.bfloat16 if precision == "bfloat16" else x.dtype
-    hidden = [x.new_empty(count, rows, h, dtype=kept) for h in sizes] if keep else [y] * 2
+    kept = kept if learns else torch.int8
+    hidden = [x.new_empty(count, h, rows, dtype=kept).mT for h in sizes] if keep else [y] * 2
     if rows:
         perceive[(triton.cdiv(rows, shape.block), count)](
             x, *weights, *biases, *hidden, y, rows, n, m,
             *(s for w in weights for s in w.stride()), *(b.stride(0) for b in biases),
             H1=sizes[0], H2=sizes[1], KEEP=keep, NP=side(n), MP=side(m),
-            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[1]), PRECISION=precision,
+            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[0]), PRECISION=precision,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return y, hidden if keep else []
@@ -329,15 +332,20 @@ def backward(
     count, rows, m = given.shape
     sizes, shape = [h.shape[2] for h in hidden], shapes_for(precision).deep_back
     begin, wanted = span[0], span[1] - span[0]
-    into = given.new_empty(rows, wanted)
+    into = given.new_empty(count, rows, wanted)
     slope = [torch.empty_like(h) for h in hidden] if keep else [given] * 2
     if rows:
-        slopes[(triton.cdiv(rows, shape.block),)](
+        slopes[(triton.cdiv(rows, shape.block), count)](
             given, *weights, *hidden, *slope, into, rows, m, begin, wanted,
             *(s for w in weights for s in w.stride()),
-            K=count, H1=sizes[0], H2=sizes[1], INTO=wanted > 0, KEEP=keep,
+            H1=sizes[0], H2=sizes[1], INTO=wanted > 0, KEEP=keep,
             XP=side(wanted), MP=side(m), BLOCK=shape.block,
             AT_ONCE=min(shape.columns, sizes[1]), PRECISION=precision,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
-    return into if wanted else None, slope if keep else []
+    return summed(into) if wanted else None, slope if keep else []
+
+
+def summed(into: Tensor) -> Tensor:
+    """The sum (rows, n) over perceptrons."""
+    return into[0] if len(into) == 1 else torch.add(*into) if len(into) == 2 else into.sum(0)
