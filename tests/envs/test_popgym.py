@@ -217,6 +217,7 @@ def test_misuse_is_refused():
         spaces.Discrete(5),
         spaces.MultiDiscrete([2, 3]),
         spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        spaces.MultiDiscrete([3] * 52),  # more values than any table holds
         spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
         spaces.Tuple((spaces.Box(-1, 2, (3,)), spaces.Discrete(3), spaces.MultiDiscrete([2, 2]))),
         spaces.Tuple((spaces.MultiBinary(3), spaces.Discrete(2))),
@@ -231,3 +232,4 @@ def test_one_hot_is_gymnasium_s_flattening(space):
         row = encode(value)
         assert row in box
         np.testing.assert_array_equal(row, flat(space, value))
+        row += 1  # whoever received it may: the next one is new

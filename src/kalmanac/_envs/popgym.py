@@ -5,11 +5,13 @@ adapter one-hot encodes what is discrete, counts the actions of a grid through, 
 ones to [−1, 1] and reports the hidden state. Labyrinths need mazelib, an extra of their own.
 """
 
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from itertools import product
 from typing import Any
 
 import gymnasium
@@ -60,6 +62,7 @@ NOISE = {
     for level, noise in zip(LEVELS, (0.1, 0.2, 0.3), strict=True)
 }
 MAZE = ("grid", "start", "end")  # what changes in a labyrinth
+FEW = 1024  # values of a space, of which a table is made
 
 
 def extra(task: str) -> str:
@@ -204,9 +207,27 @@ def one_hot(space: gymnasium.Space[Any]) -> tuple[spaces.Box[np.float32], Callab
                 row[place + np.asarray(value, np.int64)] = 1.0
         return row
 
-    if isinstance(space, spaces.Tuple):
-        return box, groups
-    return box, numbers if isinstance(space, spaces.Box) else choice
+    if isinstance(space, spaces.Box):
+        return box, numbers
+    return box, _looked_up(space, groups if isinstance(space, spaces.Tuple) else choice)
+
+
+def _looked_up(
+    space: gymnasium.Space[Any], row: Callable[[Any], Floats]
+) -> Callable[[Any], Floats]:
+    """Return `row`, from a table where a space has few values: many steps are shorter than it."""
+    if isinstance(space, spaces.Discrete):
+        of_number = [row(i) for i in range(int(space.n))]
+        return lambda value: of_number[value].copy()
+    if isinstance(space, spaces.Tuple) and all(isinstance(x, spaces.Discrete) for x in space):
+        numbers = product(*(range(count) for leaf in space for count in _counts(leaf)))
+        of_numbers = {value: row(value) for value in numbers}
+        return lambda value: of_numbers[value].copy()
+    if isinstance(space, spaces.MultiDiscrete) and math.prod(_counts(space)) <= FEW:
+        arrays = (np.reshape(value, space.shape) for value in np.ndindex(*_counts(space)))
+        of_bytes = {value.tobytes(): row(value) for value in arrays}
+        return lambda value: of_bytes[value.tobytes()].copy()
+    return row
 
 
 def _counts(leaf: gymnasium.Space[Any]) -> list[int]:
