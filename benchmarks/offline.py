@@ -1,7 +1,7 @@
 """Learning from data alone, then on: what pre-training makes of a good and of a mediocre agent's.
 
     python benchmarks/offline.py track [--seeds 3] [--quick] [--out results/offline/track.json]
-    python benchmarks/offline.py dmc/cartpole-swingup --device cuda \
+    python benchmarks/offline.py dmc/cartpole-swingup --device cuda --jobs 3 \
         --out results/offline/cartpole-swingup.json
 
 For each seed an agent is trained, and stopped twice: on its way (mediocre) and at its end
@@ -9,16 +9,23 @@ For each seed an agent is trained, and stopped twice: on its way (mediocre) and 
 are pre-trained without an environment: by behavior cloning alone, and by values near the data
 (`near_data`), with the same number of updates. Then the latter goes on in the environment, from the
 data and its own steps. All returns but the data's are means of deterministic episodes.
+
+`--jobs 3` runs three seeds side by side. Each row is written as it comes, so that a run that is
+stopped keeps what it has.
 """
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from kalmanac import EpisodeData, RecurrentSAC, evaluate_policy, make_vector
@@ -57,15 +64,23 @@ TASKS = {
             "gamma": 0.0,  # an estimate has no later consequences
         },
     ),
-    "dmc/cartpole-swingup": Task(
-        env="dmc/cartpole-swingup", mediocre=20_000, trained=100_000, data=50_000, updates=20_000,
-        online=20_000, episodes=16, num_envs=10,
+    "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
+        env="dmc/cartpole-swingup", mediocre=40_000, trained=100_000, data=40_000, updates=8_000,
+        online=20_000, episodes=16, num_envs=20,
         settings={
             "encoder": "vssm+kf", "learning_starts": 5_000, "update_to_data": 0.5,
-            "initial_ent_coef": 0.1,
+            "initial_ent_coef": 0.1, "overlap": True,
         },
     ),
 }  # fmt: skip
+SIZES = {
+    "mediocre": "environment steps of the mediocre agent",
+    "trained": "and of the trained one",
+    "data": "steps of data of each",
+    "updates": "of a pre-training",
+    "online": "environment steps afterwards",
+    "episodes": "of an evaluation",
+}
 QUICK: Mapping[str, Any] = {
     "mediocre": 40, "trained": 80, "data": 96, "updates": 3, "online": 32, "episodes": 2,
 }  # fmt: skip
@@ -78,7 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--near", type=float, help="weight of staying near the data")
+    for name, what in SIZES.items():
+        parser.add_argument(f"--{name}", type=int, help=what)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time, each a process")
     parser.add_argument("--quick", action="store_true", help="a few updates, to see that it runs")
     parser.add_argument("--out", type=Path, help="JSON file for all numbers")
     options = parser.parse_args(words)
@@ -87,16 +105,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         task = replace(task, **QUICK, settings={**task.settings, "learning_starts": 20})
     if options.near is not None:
         task = replace(task, near_data=options.near)
+    given = {name: getattr(options, name) for name in SIZES}
+    task = replace(task, **{name: size for name, size in given.items() if size is not None})
     rows: list[dict[str, Any]] = []
     document = on_record("benchmarks/offline.py", words) | {"task": asdict(task), "rows": rows}
-    for seed in range(options.seeds):
-        for row in one_seed(task, seed, options.device):
-            rows.append(row)
-            print(row, flush=True)
-            if options.out:
-                save(document, options.out)
+    for row in all_seeds(task, range(options.seeds), options.device, options.jobs):
+        rows.append(row)
+        print(row, flush=True)
+        if options.out:
+            save(document, options.out)
     print_table(["data", "", "mean", "std", "of seeds"], table(rows))
     return 0
+
+
+def all_seeds(task: Task, seeds: Sequence[int], device: str, jobs: int) -> Iterator[dict[str, Any]]:
+    """The rows of all seeds, as they come."""
+    if jobs == 1:
+        for seed in seeds:
+            yield from one_seed(task, seed, device)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        rows = manager.Queue()
+        workers = [pool.submit(put_rows, rows, task, seed, device) for seed in seeds]
+        while not (all(worker.done() for worker in workers) and rows.empty()):
+            with suppress(Empty):
+                yield rows.get(timeout=1)
+        for worker in workers:
+            worker.result()
+
+
+def put_rows(rows: Any, task: Task, seed: int, device: str) -> None:
+    """One seed's rows into a queue."""
+    for row in one_seed(task, seed, device):
+        rows.put(row)
 
 
 def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
@@ -107,7 +149,7 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
         clock = {"processor_seconds": round(time.process_time() - began, 1)}
         return {"seed": seed, "data": data, "what": what, "return": value, **more, **clock}
 
-    for name, (episodes, by_itself) in sources(task, seed, device).items():
+    for name, episodes, by_itself in sources(task, seed, device):
         returns = [float(one.rewards.sum()) for one in episodes]
         yield row(name, "the data", statistics.fmean(returns), episodes=len(returns))
         yield row(name, "its agent", by_itself)
@@ -124,9 +166,8 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
                 yield row(name, ONLINE, score(model, task), steps=model.num_timesteps)
 
 
-def sources(task: Task, seed: int, device: str) -> dict[str, tuple[list[EpisodeData], float]]:
+def sources(task: Task, seed: int, device: str) -> Iterator[tuple[str, list[EpisodeData], float]]:
     """The episodes that each of two agents plays as it explores, and its deterministic return."""
-    found = {}
     model = RecurrentSAC(env=vector(task, task.num_envs), seed=seed, device=device, **task.settings)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("mediocre", "trained"):
@@ -140,8 +181,7 @@ def sources(task: Task, seed: int, device: str) -> dict[str, tuple[list[EpisodeD
             episodes = list(player.episodes())
             longest = max(len(one.rewards) for one in episodes)  # those of a task are alike
             whole = [one for one in episodes if len(one.rewards) == longest]
-            found[name] = whole, score(model, task)
-    return found
+            yield name, whole, score(model, task)
 
 
 def vector(task: Task, n: int) -> Any:

@@ -2,9 +2,11 @@
 
 The site mirrors the repository. A page lies where its file lies (docs/choices.md; README.md is the
 front page), so that a link which works there works on the site. The files that pages link to come
-along.
+along. A notebook becomes a page beside it, with its outputs.
 """
 
+import base64
+import json
 from pathlib import Path
 
 from mkdocs.structure.files import File, Files
@@ -33,4 +35,25 @@ def on_files(files, config):
         File.generated(config, place, abs_src_path=str(path))
         for place, path in zip(places, sources, strict=True)
     ]
-    return Files([*(file for file in files if file not in moved), *mirrored])
+    pages = [file for path in ROOT.glob("examples/*.ipynb") for file in notebook(path, config)]
+    return Files([*(file for file in files if file not in moved), *mirrored, *pages])
+
+
+def notebook(path, config):
+    """Cells and printed words as Markdown; pictures as files of their own."""
+    place, lines, pictures = path.relative_to(ROOT).with_suffix(""), [], []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        lines += [source] if cell["cell_type"] == "markdown" else ["```python", source, "```"]
+        for output in cell.get("outputs", []):
+            if "text" in output:
+                lines += ["```text", "".join(output["text"]).rstrip(), "```"]
+            elif "image/png" in output["data"]:
+                name = f"{place.name}-{len(pictures) + 1}.png"
+                picture = base64.b64decode("".join(output["data"]["image/png"]))
+                uri = place.with_name(name).as_posix()
+                pictures.append(File.generated(config, uri, content=picture))
+                lines += [f"![what the cell above draws]({name})"]
+        lines += [""]
+    page = File.generated(config, f"{place.as_posix()}.md", content="\n".join(lines))
+    return [page, *pictures]
