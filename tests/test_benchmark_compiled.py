@@ -6,6 +6,7 @@ import types
 import pytest
 import torch
 
+from kalmanac._ops import sac_losses
 from tests.test_benchmark_jax_sac import CPU, SIZES, ragged_batch, small_learner
 
 
@@ -34,6 +35,18 @@ def test_an_update_that_leads_elsewhere_is_refused(bench):
     assert peer.refusal(off, CPU).startswith("REFUSED, actor_loss: ")
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_plain_forms_give_what_fused_ones_give(bench, number, monkeypatch):
+    script, forms = bench("compiled"), bench("compiled_forms")
+    monkeypatch.setattr(sac_losses, "fused", sac_losses.fused)  # a rival switches it off
+    makers = forms.forms((script.SMALL, script.SMALL_CONTINUOUS)[number], CPU)
+    assert len(makers) == 7 + number
+    for name, make in makers.items():
+        form = make()
+        right = [x.detach().clone() for x in form.ours()]
+        assert forms.apart(right, form.rival(lambda plain: plain)()) < 1e-4, name
+
+
 @pytest.mark.slow
 def test_a_quick_run_traces_times_and_judges(bench, tmp_path, capsys):
     script, out = bench("compiled"), tmp_path / "compiled.json"
@@ -43,7 +56,7 @@ def test_a_quick_run_traces_times_and_judges(bench, tmp_path, capsys):
     assert found["finished"]
     assert [case["how"] for case in found["cases"]] == ["ours", "eager backend"] * 2
     for case in found["cases"]:
-        assert case["found"]["updates_per_second"] > 0
+        assert case["found"]["per_second"] > 0
         assert case["found"]["start_up"] > 0
     assert len(found["verdicts"]) == 2
     assert "1.3 × expected" in capsys.readouterr().out
@@ -62,12 +75,12 @@ def test_a_verdict_names_the_best_rival(bench):
 
     def case(how, speed):
         return types.SimpleNamespace(
-            how=how, task="t", encoder="e", seeds=5, found={"updates_per_second": speed}
+            how=how, task="t", what="e", seeds=5, found={"per_second": speed}
         )
 
     cases = [case("ours", 130.0), case("reduce-overhead", 50.0), case("default, captured", 100.0)]
     (line,) = script.verdicts(cases)
-    assert line.startswith("t, e, 5 seeds: ours 130 updates/s, default, captured 100: 1.30 ×")
+    assert line.startswith("t, e, 5 seeds: ours 130/s, default, captured 100: 1.30 ×")
     assert line.endswith("stays)")
-    cases[0].found["updates_per_second"] = 129.0
+    cases[0].found["per_second"] = 129.0
     assert script.verdicts(cases)[0].endswith("goes)")
