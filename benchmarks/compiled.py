@@ -5,9 +5,9 @@
 The plain update (compiled_sac.py) is compiled whole: with the mode "reduce-overhead", which records
 graphs of its own, and with "default" and "max-autotune-no-cudagraphs" inside a graph of ours.
 Several seeds are one axis of a `vmap` there and in JAX (jax_sac.py), and branches of one graph in
-ours. All learn from one batch for each seed again and again, with the same noise. A rival that
-leads elsewhere than our update in float32 is refused. With `--forms`, each fused form stands beside
-its own plain one (compiled_forms.py), forward and backward.
+ours. All learn from one batch for each seed again and again, with the same noise. Who leads
+elsewhere than the plain update in float32, uncompiled, is refused, ours too. With `--forms`, each
+fused form stands beside its own plain one (compiled_forms.py), forward and backward.
 
 Every case has a process of its own. They compile side by side, and are timed one after the other
 when all are ready, or when the budget says so: the rest is told as not ready in so many seconds.
@@ -42,7 +42,7 @@ from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, garbag
 from record import on_record, save
 from report import print_table
 from update import SMALL, TASKS, Task, make_learner
-from update_peer import disagreement, noise_of, refusal
+from update_peer import Ours, disagreement, noise_of, refusal
 
 LEAST = 1.3  # times the rival's speed, or a fused form goes
 OURS, JAX = "ours", "JAX, one jit"
@@ -243,25 +243,34 @@ def serve(case: Case, options: argparse.Namespace) -> None:
 def ours(case: Case, task: Task, device: torch.device) -> Ready:
     """Our update of so many seeds, as one graph on a GPU."""
     learners, batches = seeded(case, task, device)
+    plain = CompiledSAC(learners, None)
+    native = plain.batch_of(batches)
+    off = disagreement(Ours(learners, batches), plain, native, learners, batches)
+    found: dict[str, Any] = {"disagreement": off}
+    why_not = refusal(off, device)
+    if why_not is not None:
+        return None, found | {"why_not": why_not}
     work = [UpdateWith(*pair) for pair in zip(learners, batches, strict=True)]
     if device.type != "cuda":
-        return lambda: [one.run() for one in work], {}
+        return lambda: [one.run() for one in work], found
     together = GraphedUpdates(work, device)
     for _ in range(WARM_UP + 1):
         together()
     torch.cuda.synchronize()
-    return together, {"why_not": "it cannot be recorded"} if together.failed else {}
+    if together.failed:
+        return None, found | {"why_not": "it cannot be recorded"}
+    return together, found
 
 
 def rival(case: Case, task: Task, device: torch.device) -> Ready:
-    """The compiled update of so many seeds, compared with ours in float32; or why not."""
+    """The compiled update of so many seeds, compared with itself uncompiled; or why not."""
     if device.type == "cuda" and not TRITON:
         return None, {"why_not": "torch.compile needs Triton on a GPU, which is not installed"}
     learners, batches = seeded(case, task, device)
     noise = [noise_of(*pair) for pair in zip(learners, batches, strict=True)]
-    peer = CompiledSAC(learners, MODES[case.how])
+    peer, plain = CompiledSAC(learners, MODES[case.how]), CompiledSAC(learners, None)
     native = peer.batch_of(batches)
-    off = disagreement(peer, native, learners, batches)
+    off = disagreement(peer, plain, native, learners, batches)
     found: dict[str, Any] = {"disagreement": off}
     why_not = refusal(off, device)
     if why_not is not None:
@@ -281,7 +290,18 @@ def in_jax(case: Case, task: Task, device: torch.device) -> Ready:
     """The same as one jit of JAX, if the encoder is written there."""
     if case.what != "vssm+kf":
         return None, {"why_not": f"{case.what} is not written in JAX"}
-    return jax_peer.ready(*seeded(case, task, device))
+    learners, batches = seeded(case, task, device)
+    return jax_peer.ready(learners, batches, _Fed(CompiledSAC(learners, None), batches))
+
+
+class _Fed:
+    """A plain update with batches of its own, where those of a peer are JAX's."""
+
+    def __init__(self, plain: CompiledSAC, batches: Sequence[Any]) -> None:
+        self.plain, self.batch, self.parameters = plain, plain.batch_of(batches), plain.parameters
+
+    def update(self, native: Any, noise: Sequence[Any]) -> Any:
+        return self.plain.update(self.batch, noise)
 
 
 def form(case: Case, task: Task, device: torch.device) -> Ready:

@@ -44,10 +44,11 @@ class State(NamedTuple):
 class CompiledSAC:
     """The state of one agent or of several, and its update.
 
-    `how` are arguments of `torch.compile`; None leaves the update as it is.
+    `how` are arguments of `torch.compile`; None leaves the update as it is, in float32.
     """
 
     def __init__(self, learners: Sequence[Learner], how: dict[str, Any] | None) -> None:
+        self.precision = "highest" if how is None else "high"  # the latter is TF32
         self.seeds, self.rules = len(learners), rules_of(learners[0])
         learned = self._side_by_side([learned_of(x) for x in learners])
         target = [target_of(own) for own in learners]
@@ -71,7 +72,7 @@ class CompiledSAC:
         """One step of actor, critic, target and temperature; returns the losses before it."""
         run = self.repeated(batch, noise)
         before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")  # TF32; the compiler asks by this name
+        torch.set_float32_matmul_precision(self.precision)  # the compiler asks by this name
         found = run()
         torch.set_float32_matmul_precision(before)
         return {k: x.detach().clone().reshape(self.seeds) for k, x in found.items()}

@@ -20,7 +20,8 @@ def test_the_plain_update_of_seeds_side_by_side_is_ours(bench, encoder, discrete
         learners = [small_learner(sizes, seed=seed, **own) for seed in range(seeds)]
         batches = [ragged_batch(bench, sizes, 2 * seed) for seed in range(seeds)]
         plain = sac.CompiledSAC(learners, None)
-        off = peer.disagreement(plain, plain.batch_of(batches), learners, batches)
+        ours, native = peer.Ours(learners, batches), plain.batch_of(batches)
+        off = peer.disagreement(plain, ours, native, learners, batches)
         assert len(off) == 7
         assert max(off.values()) < 1e-3, off
         assert peer.refusal(off, CPU) is None
@@ -31,7 +32,9 @@ def test_an_update_that_leads_elsewhere_is_refused(bench):
     sac, peer = bench("compiled_sac"), bench("update_peer")
     batch = ragged_batch(bench)
     plain = sac.CompiledSAC([small_learner()], None)
-    off = peer.disagreement(plain, plain.batch_of([batch]), [small_learner(gamma=0.5)], [batch])
+    others = [small_learner(gamma=0.5)]
+    ours, native = peer.Ours(others, [batch]), plain.batch_of([batch])
+    off = peer.disagreement(plain, ours, native, others, [batch])
     assert peer.refusal(off, CPU).startswith("REFUSED, actor_loss: ")
 
 
