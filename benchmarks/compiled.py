@@ -5,8 +5,9 @@
 The plain update (compiled_sac.py) is compiled whole: with the mode "reduce-overhead", which records
 graphs of its own, and with "default" and "max-autotune-no-cudagraphs" inside a graph of ours.
 Several seeds are one axis of a `vmap` there and in JAX (jax_sac.py), and branches of one graph in
-ours. All learn from one batch for each seed again and again, with the same noise. A rival that
-leads elsewhere than our update in float32 is refused.
+ours. All learn from one batch for each seed again and again, with the same noise. Who leads
+elsewhere than the plain update in float32, uncompiled, is refused, ours too. With `--forms`, each
+fused form stands beside its own plain one (compiled_forms.py), forward and backward.
 
 Every case has a process of its own. They compile side by side, and are timed one after the other
 when all are ready, or when the budget says so: the rest is told as not ready in so many seconds.
@@ -22,23 +23,26 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
 
+import compiled_forms
 import jax_peer
 from compiled_sac import CompiledSAC
 from experience import filled
 from gpu_updates import rate
+from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
 from kalmanac._ops.dispatch import TRITON
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, garbage_collection_paused
 from record import on_record, save
 from report import print_table
 from update import SMALL, TASKS, Task, make_learner
-from update_peer import disagreement, noise_of, refusal
+from update_peer import Ours, disagreement, noise_of, refusal
 
 LEAST = 1.3  # times the rival's speed, or a fused form goes
 OURS, JAX = "ours", "JAX, one jit"
@@ -51,12 +55,18 @@ MODES: dict[str, dict[str, Any]] = {
 SMALL_CONTINUOUS = replace(SMALL, name="small, continuous", sizes=Sizes(2, 3, False))
 TIMED_SHARE = 0.75  # of the budget: then what is ready is timed, and the rest is not waited for
 NOTES = (
-    "updates a second of all seeds together; one batch a seed again and again, full windows, TF32",
+    "updates a second of all seeds together, or of a form; one batch a seed again and again, full "
+    "windows, TF32",
     "start-up: seconds until the first updates are made, with tracing, compiling, tuning and, for "
     "ours, the kernels; processes compiled side by side, so that each alone would be faster",
     "the plain update is one function, gradients, Adam and target included; scan by doubling",
     f"verdict: our updates a second by those of the best rival, expected at least {LEAST}",
 )
+
+
+# what a case's process calls when it is told to, or None, and what is to be said of it
+Ready = tuple[Callable[[], object] | None, dict[str, Any]]
+Prepared = Callable[["Case", Task, torch.device], Ready]
 
 
 @dataclass
@@ -65,16 +75,16 @@ class Case:
 
     how: str  # ours, a mode, or JAX
     task: str
-    encoder: str
+    what: str  # an encoder, whose whole update it is, or a form
     seeds: int
     found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return f"{self.task}, {self.encoder}, {self.seeds} × {self.how}"
+        return f"{self.task}, {self.what}, {self.seeds} × {self.how}"
 
     def words(self) -> list[str]:
-        return ["--case", json.dumps([self.how, self.task, self.encoder, self.seeds])]
+        return ["--case", json.dumps([self.how, self.task, self.what, self.seeds])]
 
 
 @dataclass
@@ -125,9 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     document["finished"] = True
     keep()
     print_table(
-        ["", "updates/s", "start-up", ""],
+        ["", "a second", "start-up", ""],
         [
-            [case.name, f"{case.found.get('updates_per_second', 0):,.0f}",
+            [case.name, f"{case.found.get('per_second', 0):,.0f}",
              f"{case.found.get('start_up', 0):.0f} s", case.found.get("why_not", "")]
             for case in cases
         ],
@@ -140,6 +150,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def chosen(options: argparse.Namespace) -> list[Case]:
     """The cases, the most telling first."""
     tasks = [SMALL.name, SMALL_CONTINUOUS.name] if options.quick else options.tasks
+    if options.forms:
+        return [
+            Case(how, task, form, 1)
+            for task in tasks
+            for form in compiled_forms.forms(_task(task), torch.device("cpu"))
+            if not options.only or form in options.only
+            for how in (OURS, *options.modes)
+        ]
     return [
         Case(how, task, encoder, seeds)
         for encoder in options.encoders
@@ -207,9 +225,11 @@ def serve(case: Case, options: argparse.Namespace) -> None:
     """In a case's process: make ready, say so, wait for the word, measure."""
     say, sys.stdout = sys.stdout, sys.stderr
     device = torch.device(options.device)
-    task = next(x for x in (*TASKS, SMALL, SMALL_CONTINUOUS) if x.name == case.task)
+    task = _task(case.task)
+    whole: dict[str, Prepared] = {OURS: ours, JAX: in_jax}
     try:
-        run, found = {OURS: ours, JAX: in_jax}.get(case.how, rival)(case, task, device)
+        make = whole.get(case.how, rival) if case.what in ENCODERS else form
+        run, found = make(case, task, device)
     except Exception as error:  # whatever a compiler raises
         text = " ".join(str(error).split())
         run, found = None, {"why_not": f"{type(error).__name__}: {text[:300]}"}
@@ -217,33 +237,40 @@ def serve(case: Case, options: argparse.Namespace) -> None:
     if run is not None and sys.stdin.readline():
         stretch = jax_peer.STRETCH if case.how == JAX else 1
         per_second = case.seeds * stretch * rate(run, options.seconds)
-        print(json.dumps({"updates_per_second": per_second}), file=say, flush=True)
+        print(json.dumps({"per_second": per_second}), file=say, flush=True)
 
 
-def ours(case: Case, task: Task, device: torch.device) -> tuple[Callable[[], object], Any]:
+def ours(case: Case, task: Task, device: torch.device) -> Ready:
     """Our update of so many seeds, as one graph on a GPU."""
     learners, batches = seeded(case, task, device)
+    plain = CompiledSAC(learners, None)
+    native = plain.batch_of(batches)
+    off = disagreement(Ours(learners, batches), plain, native, learners, batches)
+    found: dict[str, Any] = {"disagreement": off}
+    why_not = refusal(off, device)
+    if why_not is not None:
+        return None, found | {"why_not": why_not}
     work = [UpdateWith(*pair) for pair in zip(learners, batches, strict=True)]
     if device.type != "cuda":
-        return lambda: [one.run() for one in work], {}
+        return lambda: [one.run() for one in work], found
     together = GraphedUpdates(work, device)
     for _ in range(WARM_UP + 1):
         together()
     torch.cuda.synchronize()
-    return together, {"why_not": "it cannot be recorded"} if together.failed else {}
+    if together.failed:
+        return None, found | {"why_not": "it cannot be recorded"}
+    return together, found
 
 
-def rival(
-    case: Case, task: Task, device: torch.device
-) -> tuple[Callable[[], object] | None, dict[str, Any]]:
-    """The compiled update of so many seeds, compared with ours in float32; or why not."""
+def rival(case: Case, task: Task, device: torch.device) -> Ready:
+    """The compiled update of so many seeds, compared with itself uncompiled; or why not."""
     if device.type == "cuda" and not TRITON:
         return None, {"why_not": "torch.compile needs Triton on a GPU, which is not installed"}
     learners, batches = seeded(case, task, device)
     noise = [noise_of(*pair) for pair in zip(learners, batches, strict=True)]
-    peer = CompiledSAC(learners, MODES[case.how])
+    peer, plain = CompiledSAC(learners, MODES[case.how]), CompiledSAC(learners, None)
     native = peer.batch_of(batches)
-    off = disagreement(peer, native, learners, batches)
+    off = disagreement(peer, plain, native, learners, batches)
     found: dict[str, Any] = {"disagreement": off}
     why_not = refusal(off, device)
     if why_not is not None:
@@ -259,13 +286,45 @@ def rival(
     return run, found | ({"graphs_skipped": skips} if skips else {})
 
 
-def in_jax(
-    case: Case, task: Task, device: torch.device
-) -> tuple[Callable[[], object] | None, dict[str, Any]]:
+def in_jax(case: Case, task: Task, device: torch.device) -> Ready:
     """The same as one jit of JAX, if the encoder is written there."""
-    if case.encoder != "vssm+kf":
-        return None, {"why_not": f"{case.encoder} is not written in JAX"}
-    return jax_peer.ready(*seeded(case, task, device))
+    if case.what != "vssm+kf":
+        return None, {"why_not": f"{case.what} is not written in JAX"}
+    learners, batches = seeded(case, task, device)
+    return jax_peer.ready(learners, batches, _Fed(CompiledSAC(learners, None), batches))
+
+
+class _Fed:
+    """A plain update with batches of its own, where those of a peer are JAX's."""
+
+    def __init__(self, plain: CompiledSAC, batches: Sequence[Any]) -> None:
+        self.plain, self.batch, self.parameters = plain, plain.batch_of(batches), plain.parameters
+
+    def update(self, native: Any, noise: Sequence[Any]) -> Any:
+        return self.plain.update(self.batch, noise)
+
+
+def form(case: Case, task: Task, device: torch.device) -> Ready:
+    """One form of an update, by kernels or compiled; as one graph on a GPU."""
+    made = compiled_forms.forms(task, device)[case.what]()
+    found: dict[str, Any] = {}
+    if case.how == OURS:
+        run = made.ours
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    else:
+        right = [x.detach().clone() for x in made.ours()]  # in float32
+        torch.set_float32_matmul_precision("high")
+        run = made.rival(partial(torch.compile, fullgraph=True, **MODES[case.how]))
+        off = compiled_forms.apart(right, run())
+        found["apart"] = off
+        if not off <= compiled_forms.APART[device.type]:
+            return None, found | {"why_not": f"REFUSED, {off:.1e} apart"}
+    run()
+    return captured(run) if device.type == "cuda" else run, found
+
+
+def _task(name: str) -> Task:
+    return next(x for x in (*TASKS, SMALL, SMALL_CONTINUOUS) if x.name == name)
 
 
 def captured(run: Callable[[], object]) -> Callable[[], None]:
@@ -291,7 +350,7 @@ def seeded(case: Case, task: Task, device: torch.device) -> tuple[list[Any], lis
     """Learners, which begin alike, and a batch of full windows for each."""
     rng = np.random.default_rng(0)
     replay = filled(task.sizes, np.full(task.batch, task.context), rng, device)
-    learners = [make_learner(case.encoder, task, device) for _ in range(case.seeds)]
+    learners = [make_learner(case.what, task, device) for _ in range(case.seeds)]
     batches = [
         replay.sample(task.batch, task.context, generator=torch.Generator(device).manual_seed(seed))
         for seed in range(case.seeds)
@@ -303,23 +362,21 @@ def verdicts(cases: Sequence[Case]) -> list[str]:
     """Ours against the best rival, for each task, encoder and number of seeds that has both."""
     lines = []
     for case in cases:
-        speed = case.found.get("updates_per_second")
+        speed = case.found.get("per_second")
         if case.how != OURS or speed is None:
             continue
-        same = (case.task, case.encoder, case.seeds)
+        same = (case.task, case.what, case.seeds)
         rivals = {
-            x.how: x.found["updates_per_second"]
+            x.how: x.found["per_second"]
             for x in cases
-            if x.how in MODES
-            and (x.task, x.encoder, x.seeds) == same
-            and "updates_per_second" in x.found
+            if x.how in MODES and (x.task, x.what, x.seeds) == same and "per_second" in x.found
         }
         if rivals:
             best = max(rivals, key=lambda how: rivals[how])
             times = speed / rivals[best]
             word = "stays" if times >= LEAST else "goes"
             lines.append(
-                f"{case.task}, {case.encoder}, {case.seeds} seeds: ours {speed:,.0f} updates/s, "
+                f"{case.task}, {case.what}, {case.seeds} seeds: ours {speed:,.0f}/s, "
                 f"{best} {rivals[best]:,.0f}: {times:.2f} × ({LEAST} × expected: {word})"
             )
     return lines
@@ -329,7 +386,7 @@ def in_words(found: dict[str, Any]) -> str:
     """A case's outcome."""
     if "why_not" in found:
         return str(found["why_not"])
-    return f"{found['updates_per_second']:,.0f} updates/s, start-up {found['start_up']:.0f} s"
+    return f"{found['per_second']:,.0f} a second, start-up {found['start_up']:.0f} s"
 
 
 def _has_line(child: Child) -> bool:
@@ -343,6 +400,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--tasks", nargs="+", default=["POPGym", "DMC"])
     parser.add_argument("--encoders", nargs="+", default=["vssm+kf", "memoryless"])
+    parser.add_argument("--forms", action="store_true", help="fused forms one by one instead")
+    parser.add_argument("--only", nargs="+", help="these forms")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5])
     parser.add_argument(
         "--modes", nargs="+", choices=[*MODES, JAX], default=[*list(MODES)[:3], JAX]

@@ -44,10 +44,11 @@ class State(NamedTuple):
 class CompiledSAC:
     """The state of one agent or of several, and its update.
 
-    `how` are arguments of `torch.compile`; None leaves the update as it is.
+    `how` are arguments of `torch.compile`; None leaves the update as it is, in float32.
     """
 
     def __init__(self, learners: Sequence[Learner], how: dict[str, Any] | None) -> None:
+        self.precision = "highest" if how is None else "high"  # the latter is TF32
         self.seeds, self.rules = len(learners), rules_of(learners[0])
         learned = self._side_by_side([learned_of(x) for x in learners])
         target = [target_of(own) for own in learners]
@@ -71,7 +72,7 @@ class CompiledSAC:
         """One step of actor, critic, target and temperature; returns the losses before it."""
         run = self.repeated(batch, noise)
         before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")  # TF32; the compiler asks by this name
+        torch.set_float32_matmul_precision(self.precision)  # the compiler asks by this name
         found = run()
         torch.set_float32_matmul_precision(before)
         return {k: x.detach().clone().reshape(self.seeds) for k, x in found.items()}
@@ -107,6 +108,12 @@ def update(
     if many:
         slopes = vmap(slopes, in_dims=(0, 0, 0, None if noise is None else 0))
     by_name, found = slopes(state.learned, state.target, batch, noise)
+    move(rules, state, by_name)
+    return found
+
+
+def move(rules: Rules, state: State, by_name: Parameters) -> None:
+    """Adam, and the target behind it."""
     over, rest = rules.betas
     names = list(state.learned)
     gradients = [by_name[k] for k in names]
@@ -122,7 +129,6 @@ def update(
             x.sub_(pace * m / (v.sqrt() / scale + TINY))
         slow = list(state.target.values())
         torch._foreach_lerp_(slow, [state.learned[k] for k in state.target], rules.tau)
-    return found
 
 
 def _total(rules: Rules, *tensors: Any) -> tuple[Tensor, Parameters]:
@@ -195,18 +201,21 @@ def features(rules: Rules, p: Parameters, tokens: Tensor, width: int) -> Tensor:
     seen = tokens[..., :width]
     if "network.embedder.weight" not in p:
         return seen
-    own = _part(p, FILTER)
-    h = _linear(p, "network.embedder", tokens)
+    z = filtered(rules, _part(p, FILTER), _linear(p, "network.embedder", tokens))
+    if NORM in p:
+        z = z * torch.rsqrt((z * z).mean(-1, keepdim=True) + NORM_EPS) * p[NORM]
+    return torch.cat([z, seen], -1)
+
+
+def filtered(rules: Rules, own: Parameters, h: Tensor) -> Tensor:
+    """z of a Kalman layer with these parameters, (B, T, E)."""
     u, w, rho = _linear(own, "in_projection", h).chunk(3, -1)
     rate = -own["dynamics.log_rate"].exp()
     exponent = F.softplus(own["dynamics.raw_step_size"]) * rate
     a, b = exponent.exp(), torch.expm1(exponent) / rate * own["dynamics.input_gain"]
     q = F.softplus(own["raw_process_noise"]) + rules.q_min
     mean = doubled(a, b, q, u, w, F.softplus(rho) + rules.r_min).mean
-    z = _linear(own, "out_projection", mean)
-    if NORM in p:
-        z = z * torch.rsqrt((z * z).mean(-1, keepdim=True) + NORM_EPS) * p[NORM]
-    return torch.cat([z, seen], -1)
+    return _linear(own, "out_projection", mean)
 
 
 def policy(p: Parameters, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.learner import Learner
-from update_peer import disagreement, noise_of, refusal
+from update_peer import Ours, disagreement, noise_of, refusal
 
 STRETCH = 20  # updates between two waits: waiting for each would cost what is not the update's
 
@@ -25,11 +25,12 @@ def measured(learners: Sequence[Learner], batches: Sequence[Batch], rate: Rate) 
 
 
 def ready(
-    learners: Sequence[Learner], batches: Sequence[Batch]
+    learners: Sequence[Learner], batches: Sequence[Batch], reference: Any = None
 ) -> tuple[Callable[[], None] | None, dict[str, Any]]:
     """`STRETCH` updates of all seeds from the learners' parameters, compiled; or None and why not.
 
-    The learners are updated too, for the comparison.
+    They are compared with a peer that is the reference, by default with the learners, which are
+    updated for it.
     """
     if importlib.util.find_spec("jax") is None:
         return None, {"why_not": "jax is not installed"}
@@ -38,18 +39,18 @@ def ready(
     try:
         from jax_sac import JaxSAC
 
-        return _compiled(JaxSAC, learners, batches)
+        return _compiled(JaxSAC, learners, batches, reference or Ours(learners, batches))
     except (ImportError, RuntimeError) as error:  # no GPU, no memory, libraries that do not match
         return None, {"why_not": f"jax: {(str(error) or type(error).__name__).splitlines()[0]}"}
 
 
 def _compiled(
-    JaxSAC: Any, learners: Sequence[Learner], batches: Sequence[Batch]
+    JaxSAC: Any, learners: Sequence[Learner], batches: Sequence[Batch], reference: Any
 ) -> tuple[Callable[[], None] | None, dict[str, Any]]:
     sac, native = JaxSAC.of(*learners), JaxSAC.batch_of(*batches)
     noise = [noise_of(*pair) for pair in zip(learners, batches, strict=True)]
     began = time.perf_counter()
-    off = disagreement(sac, native, learners, batches)
+    off = disagreement(sac, reference, native, learners, batches)
     found: dict[str, Any] = {
         "jax": importlib.metadata.version("jax"), "disagreement": off,
         "seconds_to_compile_and_check": time.perf_counter() - began,

@@ -22,9 +22,9 @@ from kalmanac._sac.learner import Learner
 FILTER = "network.encoder.stack.layers.0."
 UPDATES = 3  # that are compared; from the second on, the target and log α have left their start
 
-# Relative, by device. The reference is our update in float32; a peer's products are TF32 on a GPU.
+# Relative, by device. The reference is in float32; a peer's products are TF32 on a GPU.
 # Adam's first steps go by the signs of gradients: rounding turns those that are nearly zero.
-LOSSES = {"cpu": 1e-4, "cuda": 1e-3}
+LOSSES = {"cpu": 1e-4, "cuda": 5e-3}
 MOVES = {"cpu": 1e-3, "cuda": 1e-1}
 
 
@@ -94,42 +94,57 @@ def drawing(noise: Tensor | None) -> Iterator[None]:
         yield
 
 
+class Ours:
+    """Learners with a batch each, behind the methods of a peer."""
+
+    def __init__(self, learners: Sequence[Learner], batches: Sequence[Batch]) -> None:
+        self.learners, self.batches = learners, batches
+
+    def update(self, native: Any, noise: Sequence[Tensor | None]) -> dict[str, Tensor]:
+        """One update of each, eager; returns the losses before it."""
+        found: list[dict[str, Tensor]] = []
+        for learner, batch, given in zip(self.learners, self.batches, noise, strict=True):
+            drawn = learner.learning.get_state()
+            with drawing(given):
+                found.append(learner.losses_of(batch)[0])
+                learner.learning.set_state(drawn)
+                learner.update(batch)
+        return {k: torch.stack([own[k].detach() for own in found]) for k in found[0]}
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Actor, critic, target and log α, (seeds, …)."""
+        states = [learner.state_dict() for learner in self.learners]
+        wanted = [k for k in states[0] if k.startswith(("actor.", "critic.", "target.", "log_"))]
+        return {k: torch.stack([state[k] for state in states]) for k in wanted}
+
+
 def disagreement(
-    peer: Any, native: Any, learners: Sequence[Learner], batches: Sequence[Batch]
+    peer: Any, reference: Any, native: Any, learners: Sequence[Learner], batches: Sequence[Batch]
 ) -> dict[str, float]:
-    """How far a peer that began as the learners leads from them, relative to theirs.
+    """How far a peer leads from a reference that began as it did, relative to the reference's.
 
     The largest distance of each loss over the first updates, and by part the distance of the
     parameters behind them by how far these have moved; of the seed that is farthest.
     """
-    before = [learner.state_dict() for learner in learners]
-    ours, theirs = list[list[list[float]]](), list[list[list[float]]]()
-    names: list[str] = []
+    before = {k: x.clone() for k, x in reference.parameters().items()}
+    off: dict[str, float] = {}
     for _ in range(UPDATES):
         noise = [noise_of(*pair) for pair in zip(learners, batches, strict=True)]
-        told = {k: [float(x) for x in values] for k, values in peer.update(native, noise).items()}
-        ours.append([])
-        for learner, batch, given in zip(learners, batches, noise, strict=True):
-            drawn = learner.learning.get_state()
-            with drawing(given):
-                own = learner.losses_of(batch)[0]
-                learner.learning.set_state(drawn)
-                learner.update(batch)
-            names = list(own)
-            ours[-1].append([x.item() for x in own.values()])
-        theirs.append([[told[name][i] for name in names] for i in range(len(learners))])
-    distance, size = torch.tensor(theirs) - torch.tensor(ours), torch.tensor(ours).abs()
-    # log α starts at 0, and so does its loss: equal is equal
-    off = torch.where(distance == 0, 0, distance.abs() / size).amax((0, 1))
-    found = dict(zip(names, off.tolist(), strict=True))
-    moved = peer.parameters()
-    parts = ("actor.", "critic.", "target.", *["log_alpha"] * learners[0].learns_temperature)
-    for part in parts:
-        found[f"moves of {part.strip('.')}"] = max(
-            _way_off(part, start, learner, {k: x[i] for k, x in moved.items()})
-            for i, (start, learner) in enumerate(zip(before, learners, strict=True))
-        )
-    return found
+        theirs, ours = peer.update(native, noise), reference.update(native, noise)
+        for name, right in ours.items():
+            came = torch.tensor([float(x) for x in theirs[name]])
+            apart = (came - right.cpu()).abs()
+            # log α starts at 0, and so does its loss: equal is equal
+            worst = torch.where(apart == 0, 0, apart / right.cpu().abs()).max().item()
+            off[name] = max(off.get(name, 0.0), worst) if worst == worst else worst
+    after, moved = reference.parameters(), peer.parameters()
+    for part in ("actor.", "critic.", "target.", *["log_alpha"] * learners[0].learns_temperature):
+        names = [name for name in before if name.startswith(part)]
+        there = {k: x if isinstance(x := moved[k], Tensor) else torch.tensor(x) for k in names}
+        apart = _norms([after[k] - there[k].to(after[k].device) for k in names])
+        way = _norms([after[k] - before[k] for k in names])
+        off[f"moves of {part.strip('.')}"] = (apart / way).max().item()
+    return off
 
 
 def refusal(off: Mapping[str, float], device: torch.device) -> str | None:
@@ -141,18 +156,9 @@ def refusal(off: Mapping[str, float], device: torch.device) -> str | None:
     return None
 
 
-def _way_off(
-    part: str, before: Mapping[str, Tensor], learner: Learner, moved: Mapping[str, Any]
-) -> float:
-    after = learner.state_dict()
-    names = [name for name in moved if name.startswith(part)]
-    there = {k: x if isinstance(x, Tensor) else torch.tensor(x) for k, x in moved.items()}
-    apart = _norm([after[name] - there[name].to(learner.device) for name in names])
-    return apart / _norm([after[name] - before[name] for name in names])
-
-
-def _norm(parts: Sequence[Tensor]) -> float:
-    return torch.cat([x.flatten() for x in parts]).norm().item()
+def _norms(parts: Sequence[Tensor]) -> Tensor:
+    """Of each seed, over all parts (seeds, …)."""
+    return torch.cat([x.flatten(1) if x.dim() > 1 else x[:, None] for x in parts], 1).norm(dim=1)
 
 
 def _check(learner: Learner) -> None:

@@ -6,6 +6,7 @@ import types
 import pytest
 import torch
 
+from kalmanac._ops import sac_losses
 from tests.test_benchmark_jax_sac import CPU, SIZES, ragged_batch, small_learner
 
 
@@ -19,7 +20,8 @@ def test_the_plain_update_of_seeds_side_by_side_is_ours(bench, encoder, discrete
         learners = [small_learner(sizes, seed=seed, **own) for seed in range(seeds)]
         batches = [ragged_batch(bench, sizes, 2 * seed) for seed in range(seeds)]
         plain = sac.CompiledSAC(learners, None)
-        off = peer.disagreement(plain, plain.batch_of(batches), learners, batches)
+        ours, native = peer.Ours(learners, batches), plain.batch_of(batches)
+        off = peer.disagreement(plain, ours, native, learners, batches)
         assert len(off) == 7
         assert max(off.values()) < 1e-3, off
         assert peer.refusal(off, CPU) is None
@@ -30,8 +32,22 @@ def test_an_update_that_leads_elsewhere_is_refused(bench):
     sac, peer = bench("compiled_sac"), bench("update_peer")
     batch = ragged_batch(bench)
     plain = sac.CompiledSAC([small_learner()], None)
-    off = peer.disagreement(plain, plain.batch_of([batch]), [small_learner(gamma=0.5)], [batch])
+    others = [small_learner(gamma=0.5)]
+    ours, native = peer.Ours(others, [batch]), plain.batch_of([batch])
+    off = peer.disagreement(plain, ours, native, others, [batch])
     assert peer.refusal(off, CPU).startswith("REFUSED, actor_loss: ")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_plain_forms_give_what_fused_ones_give(bench, number, monkeypatch):
+    script, forms = bench("compiled"), bench("compiled_forms")
+    monkeypatch.setattr(sac_losses, "fused", sac_losses.fused)  # a rival switches it off
+    makers = forms.forms((script.SMALL, script.SMALL_CONTINUOUS)[number], CPU)
+    assert len(makers) == 7 + number
+    for name, make in makers.items():
+        form = make()
+        right = [x.detach().clone() for x in form.ours()]
+        assert forms.apart(right, form.rival(lambda plain: plain)()) < 1e-4, name
 
 
 @pytest.mark.slow
@@ -43,7 +59,7 @@ def test_a_quick_run_traces_times_and_judges(bench, tmp_path, capsys):
     assert found["finished"]
     assert [case["how"] for case in found["cases"]] == ["ours", "eager backend"] * 2
     for case in found["cases"]:
-        assert case["found"]["updates_per_second"] > 0
+        assert case["found"]["per_second"] > 0
         assert case["found"]["start_up"] > 0
     assert len(found["verdicts"]) == 2
     assert "1.3 × expected" in capsys.readouterr().out
@@ -62,12 +78,12 @@ def test_a_verdict_names_the_best_rival(bench):
 
     def case(how, speed):
         return types.SimpleNamespace(
-            how=how, task="t", encoder="e", seeds=5, found={"updates_per_second": speed}
+            how=how, task="t", what="e", seeds=5, found={"per_second": speed}
         )
 
     cases = [case("ours", 130.0), case("reduce-overhead", 50.0), case("default, captured", 100.0)]
     (line,) = script.verdicts(cases)
-    assert line.startswith("t, e, 5 seeds: ours 130 updates/s, default, captured 100: 1.30 ×")
+    assert line.startswith("t, e, 5 seeds: ours 130/s, default, captured 100: 1.30 ×")
     assert line.endswith("stays)")
-    cases[0].found["updates_per_second"] = 129.0
+    cases[0].found["per_second"] = 129.0
     assert script.verdicts(cases)[0].endswith("goes)")

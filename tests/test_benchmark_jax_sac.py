@@ -48,7 +48,8 @@ def test_losses_gradients_and_updates_are_ours(bench):
     assert sorted(names) == sorted(
         name for name in learner.state_dict() if name.startswith(("actor.", "critic.", "log_alpha"))
     )
-    off = peer.disagreement(sac, native, [learner], [batch])
+    ours = peer.Ours([learner], [batch])
+    off = peer.disagreement(sac, ours, native, [learner], [batch])
     assert set(off) == {
         "actor_loss", "critic_loss", "ent_coef_loss", "moves of actor", "moves of critic",
         "moves of target", "moves of log_alpha",
@@ -68,7 +69,8 @@ def test_losses_gradients_and_updates_are_ours(bench):
 
     # and what differs is refused: the temperature's goal is another
     other = small_learner(target_entropy_scale=0.4)
-    told = peer.disagreement(JaxSAC.of(small_learner()), native, [other], [batch])
+    ours = peer.Ours([other], [batch])
+    told = peer.disagreement(JaxSAC.of(small_learner()), ours, native, [other], [batch])
     assert told["ent_coef_loss"] > 1e-2
     assert told["critic_loss"] < 1e-4
 
@@ -80,7 +82,8 @@ def test_seeds_side_by_side_with_continuous_actions_are_ours(bench):
     sizes = SIZES._replace(discrete=False)
     learners = [small_learner(sizes, seed=seed) for seed in range(2)]
     batches = [ragged_batch(bench, sizes, 2 * seed) for seed in range(2)]
-    off = peer.disagreement(JaxSAC.of(*learners), JaxSAC.batch_of(*batches), learners, batches)
+    sac, ours = JaxSAC.of(*learners), peer.Ours(learners, batches)
+    off = peer.disagreement(sac, ours, JaxSAC.batch_of(*batches), learners, batches)
     assert len(off) == 7
     assert max(off.values()) < 1e-3
 
