@@ -381,4 +381,4 @@ class FusedMLP(torch.autograd.Function):
             None if g_x is None or not needed else g_x[:, a:b].reshape(shape)
             for (a, b), needed, shape in zip(within, part_needs, shapes, strict=True)
         ]
-        return None, None, *into, *(g_layers or [None] * (2 * depth))
+        return None, None, *into, *g_layers, *[None] * (2 * depth - len(g_layers))
