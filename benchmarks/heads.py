@@ -28,14 +28,13 @@ from gpu_updates import product_speed
 from kalmanac._ops import dense_kernels, mlp_kernels
 from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.dense_kernels import Tile, side
-from kalmanac._ops.dispatch import Precision
 from kalmanac._ops.mlp_kernels import Shape
 from record import on_record, save
 from report import print_table
 from timing import Stopwatch, capture, interleave
 
 ROWS, WIDTHS, TWINS, SLOPES = 2080, (24, 256, 256, 5), 2, 16
-NEAR: dict[Precision, float] = {"tf32": 5e-3, "bfloat16": 3e-2, "ieee": 1e-4}  # relative
+NEAR = 5e-3  # relative
 PARTS = ("forward", "slopes", "gradients")
 FORWARD = tuple(Shape(*x) for x in (
     (32, 4, 2, 32), (32, 4, 3, 32), (32, 4, 2, 64), (32, 8, 2, 64), (16, 4, 2, 32),
@@ -43,13 +42,11 @@ FORWARD = tuple(Shape(*x) for x in (
 BACK = tuple(Shape(*x) for x in (
     (32, 4, 2, 32), (32, 4, 3, 32), (32, 4, 4, 32), (16, 4, 3, 32), (64, 8, 2, 32),
 ))  # fmt: skip
-NARROW = tuple(Shape(*x) for x in ((32, 4, 2, 32), (64, 4, 2, 32), (128, 8, 2, 32)))
 # Of the second layer; rows of a chunk.
 TILES = tuple((Tile(*x), rows) for x, rows in product(
     ((64, 64, 32, 4, 3), (64, 128, 32, 4, 3), (128, 128, 32, 8, 3), (128, 128, 32, 8, 4)),
     (160, 320, 544),
 ))  # fmt: skip
-ROUNDED: tuple[Precision, ...] = ("tf32", "bfloat16")
 
 
 class Problem(NamedTuple):
@@ -75,14 +72,13 @@ class Candidate(NamedTuple):
 
     part: str
     way: str  # branches, grouped, products
-    precision: Precision
     shape: Shape | Tile | None = None
     chunk: int = 0  # rows; 0: as in a training
     turned: bool = False  # weights lie as those of single perceptrons do
 
     @property
     def name(self) -> str:
-        words = [self.part, self.way, self.precision]
+        words = [self.part, self.way]
         if self.shape is not None:
             words += [f"{k} {v}" for k, v in self.shape._asdict().items()]
         words += [f"chunks of {self.chunk}"] * (self.chunk > 0)
@@ -91,20 +87,15 @@ class Candidate(NamedTuple):
 
 def candidates() -> Iterator[Candidate]:
     """All of them."""
-    for part, way, precision in product(PARTS, ("branches", "grouped"), ROUNDED):
-        yield Candidate(part, way, precision)
-    for part in PARTS:
-        yield Candidate(part, "products", "tf32")
+    for part, way in product(PARTS, ("branches", "grouped", "products")):
+        yield Candidate(part, way)
     for part, shapes in (("forward", FORWARD), ("slopes", BACK)):
         for shape in shapes:
-            yield Candidate(part, "branches", "tf32", shape)
+            yield Candidate(part, "branches", shape)
         for turned in (Shape(32, 4, 2, 32), Shape(64, 4, 2, 32)):
-            yield Candidate(part, "branches", "tf32", turned, turned=True)
-        for shape in NARROW:
-            yield Candidate(part, "branches", "bfloat16", shape)
+            yield Candidate(part, "branches", turned, turned=True)
     for tile, rows in TILES:
-        yield Candidate("gradients", "branches", "tf32", tile, rows)
-    yield Candidate("gradients", "branches", "bfloat16", TILES[-1][0], 320)
+        yield Candidate("gradients", "branches", tile, rows)
 
 
 def make_problem(groups: int, device: torch.device) -> Problem:
@@ -157,11 +148,11 @@ def compute(c: Candidate, p: Problem) -> list[Tensor]:
     """These perceptrons, as an update computes them."""
     hidden, slopes = p.hidden, p.slopes
     if c.part == "forward":
-        y, kept = mlp_kernels.forward(p.x, p.weights, p.biases, keep=True, precision=c.precision)
+        y, kept = mlp_kernels.forward(p.x, p.weights, p.biases, keep=True, exact=False)
         return [y, *kept]
     if c.part == "slopes":
         into, found = mlp_kernels.backward(
-            p.given, p.weights, hidden, (0, SLOPES), keep=True, precision=c.precision
+            p.given, p.weights, hidden, (0, SLOPES), keep=True, exact=False
         )
         assert into is not None
         return [*found, into]
@@ -174,8 +165,8 @@ def shaped(c: Candidate) -> ExitStack:
     """The kernels take the candidate's shape."""
     patches = ExitStack()
     if isinstance(c.shape, Shape):
-        shapes = mlp_kernels.shapes_for(c.precision)._replace(deep=c.shape, deep_back=c.shape)
-        patches.enter_context(patch.object(mlp_kernels, "shapes_for", lambda _: shapes))
+        for name in ("DEEP", "DEEP_BACK"):
+            patches.enter_context(patch.object(mlp_kernels, name, c.shape))
     elif c.shape is not None:
         usual, tile = dense_kernels.tile_of, c.shape
 
@@ -192,9 +183,6 @@ def make_run(c: Candidate, seeds: int, device: torch.device) -> Callable[[], lis
     p = make_problem(seeds * TWINS, device)
     if c.turned:
         p = p._replace(weights=turned(p.weights))
-    if c.precision == "bfloat16":
-        hidden, slopes = ([x.bfloat16() for x in y] for y in (p.hidden, p.slopes))
-        p = p._replace(hidden=hidden, slopes=slopes)
     if c.way == "products":
         return partial(BATCHED[c.part], p)
     own = [p] if c.way == "grouped" else [p.of_seed(i) for i in range(seeds)]
@@ -258,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for c in everyone:
         if errors[c] is None:
             far = off(c, make_run(c, 1, device)(), one)
-            errors[c] = None if far <= NEAR[c.precision] else f"{far:.1e} off"
+            errors[c] = None if far <= NEAR else f"{far:.1e} off"
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     rows: list[dict[str, Any]] = []
     for c in everyone:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -91,8 +90,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
         notes: tuple[str, ...] = gpu_updates.NOTES if device.type == "cuda" else NOTES
-        if options.bfloat16_heads:
-            notes += ("heads: bfloat16 matrix products, on CUDA",)
         if options.plain_losses:
             notes += ("losses and draws of actions: plain operations, on CUDA too",)
             patches.enter_context(patch.object(sac_losses, "fused", return_value=False))
@@ -104,9 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if device.type == "cuda":
                 names = options.only or list(ENCODERS)
                 tables.append({})
-                make = partial(make_learner, bfloat16_heads=options.bfloat16_heads)
                 gpu_updates.measure(
-                    task, names, options.seeds, make, options.seconds, options.compare,
+                    task, names, options.seeds, make_learner, options.seconds, options.compare,
                     options.peers, tables[-1],
                     lambda: _write(options, words, notes, tables, finished=False),
                 )  # fmt: skip
@@ -174,9 +170,7 @@ def timed(watches: dict[str, Stopwatch], rules: Rules) -> None:
     interleave(list(watches.values()), rules.rounds)
 
 
-def make_learner(
-    name: str, task: Task, device: torch.device, *, bfloat16_heads: bool = False
-) -> Learner:
+def make_learner(name: str, task: Task, device: torch.device) -> Learner:
     """The paper's agent."""
     settings = AgentSettings(
         encoder=name,
@@ -187,7 +181,7 @@ def make_learner(
         ent_coef=0.1 if task.name == "Best Arm" else "auto",
         actor_objective="value",  # what the peers do too
     )
-    return Learner(settings, task.sizes, device=device, bfloat16_heads=bfloat16_heads)
+    return Learner(settings, task.sizes, device=device)
 
 
 def workloads(learner: Learner, batches: Sequence[Batch]) -> dict[str, Callable[[int], Any]]:
@@ -262,9 +256,6 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "--compare", action=argparse.BooleanOptionalAction, default=True,
         help="on CUDA, also compare graph and eager updates",
     )  # fmt: skip
-    parser.add_argument(
-        "--bfloat16-heads", action="store_true", help="on CUDA, products of heads in bfloat16"
-    )
     parser.add_argument(
         "--plain-losses", action="store_true", help="losses and draws by plain operations"
     )

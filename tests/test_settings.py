@@ -4,15 +4,18 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from kalmanac._files.run_folder import FolderTakenError, refuse_taken
 from kalmanac._lab.experiment import Experiment
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._search.study import describe
 from kalmanac._settings import CHANGEABLE, EARLIER, AllSettings, SACSettings
 
 OLDEST = 39  # settings that the descriptions of all runs name, the oldest ones' too
@@ -25,12 +28,21 @@ def test_a_newer_setting_says_what_runs_did_before_it():
 
 @pytest.mark.parametrize("run", ["best-arm", "interrupted", "seeing", "track"])
 def test_descriptions_that_were_written_before_keep_their_bytes_and_their_hash(run):
-    """Folder names carry the hash."""
+    """But for lines of settings that are gone. Folder names carry the hash."""
     text = Path("tests/data/before", run, "experiment.json").read_text()
     experiment = Experiment.from_json(text)
-    assert experiment.to_json() + "\n" == text
+    assert experiment.to_json() + "\n" == text.replace('  "bfloat16_heads": false,\n', "")
     sorted_text = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
     assert hashlib.sha256(sorted_text.encode()).hexdigest().startswith(experiment.hash)
+    assert json.loads(describe([], experiment))["experiment"] == json.loads(text)  # of a search
+
+
+def test_a_folder_of_before_a_setting_went_holds_the_same_experiment(tmp_path):
+    folder = Path(shutil.copytree("tests/data/before/interrupted", tmp_path / "run"))
+    experiment = Experiment.from_json((folder / "experiment.json").read_text())
+    refuse_taken(folder, experiment.to_data(), overwrite="unfinished")
+    with pytest.raises(FolderTakenError, match="another experiment"):
+        refuse_taken(folder, experiment.changed({"seed": 5}).to_data(), overwrite="unfinished")
 
 
 def test_the_agent_takes_every_setting_by_name_with_its_default():

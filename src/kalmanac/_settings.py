@@ -200,11 +200,6 @@ class SACSettings(EncoderSettings):
     tf32: Annotated[bool, Later()] = True
     """On a GPU, matrix products of updates round their factors to 11 bits; False keeps all 24 and
     takes longer."""
-    bfloat16_heads: Annotated[bool, Later()] = False
-    """On a GPU, matrix products of heads round their factors to 8 bits in updates, slopes of hidden
-    layers among them; sums, parameters and their gradients keep 24. Heads with more than two hidden
-    layers, widths that are no powers of two from 16 to 256, more than 64 inputs, or more outputs
-    than 64 (8 behind a single hidden layer) stay as they are."""
     graph: Annotated[bool, Later()] = True
     """On a GPU, updates and acting are replayed from CUDA graphs; False launches every operation
     anew, which is for looking into them."""
@@ -218,11 +213,6 @@ class SACSettings(EncoderSettings):
         if self.actor_objective in ("mixed", "cross-entropy") and self.ent_coef == 0:
             raise ValueError(
                 f"ent_coef: got 0, expected a number above 0 for {self.actor_objective}"
-            )
-        if self.bfloat16_heads and not self.tf32:
-            raise ValueError(
-                "bfloat16_heads: got True with tf32 False, expected False where products are not "
-                "to be rounded"
             )
 
 
@@ -275,7 +265,8 @@ UNSAID = frozenset(
     name for name, notes in field_notes(AllSettings).items() if Later(unsaid=True) in notes
 )
 # Settings that there were for a while; whatever older files say of them, nothing reads it.
-GONE = ("average_tau",)
+GONE = ("average_tau", "bfloat16_heads")
+STILL_COUNTED = {"bfloat16_heads": False}  # of those: hashes and searches of before go on
 EARLIER_ENCODERS: Mapping[str, Mapping[str, Any]] = {  # the same within encoder_settings
     "transformer": {"dropout": 0.0},  # until the paper's presets said 0.1
 }

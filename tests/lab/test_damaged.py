@@ -99,11 +99,11 @@ def test_a_checkpoint_of_another_experiment_is_refused(copy):
 def test_a_checkpoint_from_before_a_setting_came_goes_on_with_its_default(copy):
     file = checkpoint_file(copy, 60)
     document = decode(file.read_bytes(), CHECKPOINT, "")
-    for name in ("overlap", "bfloat16_heads"):
+    for name in ("overlap", "tf32"):
         del document["run"]["experiment"][name]
     file.write_bytes(encode(document, CHECKPOINT))
     described = json.loads((copy / "experiment.json").read_text())
-    for name in ("overlap", "bfloat16_heads"):
+    for name in ("overlap", "tf32"):
         del described[name]
     (copy / "experiment.json").write_text(json.dumps(described))
     assert resume(copy, events=False).status == "finished"

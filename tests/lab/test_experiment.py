@@ -98,7 +98,8 @@ def test_what_an_older_run_could_not_say_is_what_it_did():
 
 
 def test_a_setting_that_is_gone_is_not_read():
-    assert Experiment.from_data({**Experiment().to_data(), "average_tau": 0.1}) == Experiment()
+    gone = {"average_tau": 0.1, "bfloat16_heads": False}
+    assert Experiment.from_data({**Experiment().to_data(), **gone}) == Experiment()
 
 
 def test_settings_are_merged_unless_their_owner_changes():

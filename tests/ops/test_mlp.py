@@ -1,12 +1,11 @@
 """Every form of perceptrons equals plain operations, values and gradients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 import torch
 
-from kalmanac._ops.dispatch import Precision
 from kalmanac._ops.mlp import cpu_mlp, fits_kernels, fused_mlp, mlp, wide_mlp
 from kalmanac._ops.mlp_kernels import fit
 
@@ -35,7 +34,7 @@ def test_values_and_gradients(
         for (n, m), s in zip(pairwise(widths), scales, strict=False)
     ]
     biases = [draw(count, 1, m).requires_grad_() for m in widths[1:]]
-    found = fused_mlp([z, o], weights, biases, precision="ieee")
+    found = fused_mlp([z, o], weights, biases, exact=True)
     truth = wide_mlp([z, o], weights, biases)
     torch.testing.assert_close(found, truth, **near)
     g = draw(*truth.shape)
@@ -46,9 +45,7 @@ def test_values_and_gradients(
     for x in slopes[1 : len(weights) + 1]:
         assert (x.mT if transposed else x).is_contiguous()
     with torch.no_grad():
-        torch.testing.assert_close(
-            fused_mlp([z, o], weights, biases, precision="ieee"), truth, **near
-        )
+        torch.testing.assert_close(fused_mlp([z, o], weights, biases, exact=True), truth, **near)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -65,7 +62,7 @@ def test_frozen_layers_pass_slopes_to_the_parts_that_want_them(
     z, o, a = draw(40, 2), draw(40, 3), draw(40, 2).requires_grad_()
     weights = [draw(2, n, m) for n, m in pairwise(widths)]
     biases = [draw(2, 1, m) for m in widths[1:]]
-    found = fused_mlp([z, o, a], weights, biases, precision="ieee")
+    found = fused_mlp([z, o, a], weights, biases, exact=True)
     truth = wide_mlp([z, o, a], weights, biases)
     x, y = (torch.autograd.grad(each.sum(), [a])[0] for each in (found, truth))
     assert (x - y).norm() <= (1e-9 if device == "cpu" else 2e-5) * y.norm()
@@ -83,90 +80,10 @@ def test_a_part_without_rows_gives_gradients_of_zero() -> None:
         assert not x.grad.any()
 
 
-def bfloat16(x: torch.Tensor) -> torch.Tensor:
-    return x.bfloat16().to(x.dtype)
-
-
-def by_hand(
-    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor],
-    given: torch.Tensor, r: Callable[[torch.Tensor], torch.Tensor],
-) -> list[torch.Tensor]:  # fmt: skip
-    """Outputs and gradients of x, weights, biases, where each factor of a product goes through r.
-
-    With one hidden layer, the outputs and the slopes into it are no products.
-    """
-    few = len(weights) == 2
-    hidden = [r(x).expand(len(weights[0]), *x.shape)]
-    for w, b in zip(weights[:-1], biases[:-1], strict=True):
-        h = torch.relu(r(hidden[-1]) @ r(w) + b)
-        hidden.append(h if few else r(h))
-    w = weights[-1] if few else r(weights[-1])
-    y = hidden[-1] @ w + biases[-1]
-    slope = given if few else r(given)
-    g_weights, g_biases = [r(hidden[-1]).mT @ r(given)], [given.sum(1, keepdim=True)]
-    for below, h in zip(reversed(hidden[:-1]), reversed(hidden[1:]), strict=True):
-        slope = r(torch.where(h > 0, slope @ w.mT, 0.0))
-        g_weights.insert(0, below.mT @ slope)
-        g_biases.insert(0, slope.sum(1, keepdim=True))
-        w = r(weights[-len(g_weights)])
-    return [y, (slope @ w.mT).sum(0), *g_weights, *g_biases]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("widths", [(5, 16, 3), (5, 32, 128, 3), (5, 16, 16, 17)])
-@pytest.mark.parametrize(("count", "transposed"), [(2, False), (1, True)])
-def test_bfloat16_rounds_the_factors_of_products_and_nothing_else(
-    widths: tuple[int, ...], count: int, transposed: bool, device: str
-) -> None:
-    """Nearly: what lies between two bfloat16 may go to the other one after a sum in another order.
-    That is one number of thousands, each 2⁻⁸ off at most, where unrounded factors are all off."""
-    random = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=random).to(device)
-
-    x = draw(70, widths[0]).requires_grad_()
-    weights = [
-        ((draw(count, m, n).mT if transposed else draw(count, n, m)) * n**-0.5).requires_grad_()
-        for n, m in pairwise(widths)
-    ]
-    biases = [draw(count, 1, m).requires_grad_() for m in widths[1:]]
-    y = fused_mlp([x], weights, biases, precision="bfloat16")
-    given = draw(*y.shape)
-    found = [y, *torch.autograd.grad(y, [x, *weights, *biases], given)]
-    assert {part.dtype for part in found} == {torch.float32}
-    with torch.no_grad():
-        again = fused_mlp([x], weights, biases, precision="bfloat16")
-        torch.testing.assert_close(again, y, rtol=0, atol=0)
-        exactly = [x.double(), [w.double() for w in weights], [b.double() for b in biases]]
-        rounded = by_hand(*exactly, given.double(), bfloat16)
-        truth = by_hand(*exactly, given.double(), lambda x: x)
-    for a, near, far in zip(found[:-1], rounded[:-1], truth[:-1], strict=True):
-        assert (a - near).norm() <= 1e-4 * near.norm()
-        assert 3e-4 * far.norm() <= (a - far).norm() <= 0.2 * far.norm()
-    # those of the last biases are sums alone
-    assert (found[-1] - truth[-1]).norm() <= 1e-6 * truth[-1].norm()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_factors_are_the_nearest_bfloat16_and_ties_go_to_even(device: str) -> None:
-    few = [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-9, 3 - 2**-7, 1 / 3, 0.0, torch.nan]
-    x = torch.tensor([[number] + [0.0] * 15 for number in few], device=device)
-    weights, biases = [torch.eye(16, device=device)[None]] * 3, [x.new_zeros(1, 1, 16)] * 3
-    found = fused_mlp([x], weights, biases, precision="bfloat16")[0]
-    torch.testing.assert_close(found[:-1], x[:-1].bfloat16().float(), rtol=0, atol=0)
-    assert found[-1].isnan().all()
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("precision", "near", "slopes_near"), [("tf32", 2e-3, 0.05), ("bfloat16", 0.01, 0.1)]
-)
 @pytest.mark.parametrize("widths", [(17, 256, 3), (24, 256, 256, 5)])
-def test_rounded_products_stay_near(
-    widths: tuple[int, ...], precision: Precision, near: float, slopes_near: float
-) -> None:
-    """Eleven or eight bits of each factor; a ReLU here and there falls on its other side."""
+def test_rounded_products_stay_near(widths: tuple[int, ...]) -> None:
+    """Eleven bits of each factor; a ReLU here and there falls on its other side."""
     random = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> torch.Tensor:
@@ -176,14 +93,14 @@ def test_rounded_products_stay_near(
     weights = [(draw(2, n, m) * n**-0.5).requires_grad_() for n, m in pairwise(widths)]
     biases = [draw(2, 1, m).requires_grad_() for m in widths[1:]]
     learned = [x, *weights, *biases]
-    found = fused_mlp([x], weights, biases, precision=precision)
+    found = fused_mlp([x], weights, biases)
     truth = wide_mlp([x], weights, biases)
     g = draw(*truth.shape)
-    assert (found - truth).norm() <= near * truth.norm()
+    assert (found - truth).norm() <= 2e-3 * truth.norm()
     for a, b in zip(
         torch.autograd.grad(found, learned, g), torch.autograd.grad(truth, learned, g), strict=True
     ):
-        assert (a - b).norm() <= slopes_near * b.norm()
+        assert (a - b).norm() <= 0.05 * b.norm()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.sac_losses import OBJECTIVES
-from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
 from tests.sac.cases import (
     CONTINUOUS,
@@ -366,12 +365,6 @@ def test_the_seed_decides_what_is_dropped() -> None:
     first = make_learner(CONTINUOUS, "transformer", encoder_settings=settings)
     first.update(batch(CONTINUOUS))
     assert not torch.equal(*(x.actor.state_dict()[WIDEN] for x in (undropped, first)))
-
-
-def test_a_copy_rounds_its_heads_as_the_first_does() -> None:
-    twin = copy.deepcopy(Learner(AgentSettings(), DISCRETE, bfloat16_heads=True))
-    heads = (twin.actor.head, twin.critic.head, twin.target.head)
-    assert {head.precision for head in heads} == {"bfloat16"}
 
 
 def same(one: Learner, other: Learner) -> None:

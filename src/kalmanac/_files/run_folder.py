@@ -40,7 +40,7 @@ from kalmanac._files.run_reader import (
     refuse_links,
     resumable,
 )
-from kalmanac._settings import EARLIER
+from kalmanac._settings import EARLIER, without_gone
 from kalmanac._version import __version__
 
 # what a run may write, and so remove: names of evaluations, of unfinished files
@@ -265,7 +265,8 @@ def _refuse_other(path: Path, experiment: Mapping[str, Any], *, overwrite: Overw
                 "expected a new folder"
             )
         return
-    if {**EARLIER, **read_experiment(path)} != json.loads(json.dumps({**EARLIER, **experiment})):
+    there = {**EARLIER, **without_gone(read_experiment(path))}
+    if there != json.loads(json.dumps({**EARLIER, **experiment})):
         raise FolderTakenError(
             f"folder: got {path}, which holds another experiment, expected a new folder"
         )

@@ -14,6 +14,7 @@ from kalmanac._messages import expect_known, expect_mapping
 from kalmanac._settings import (
     EARLIER,
     ORACLE,
+    STILL_COUNTED,
     UNSAID,
     AllSettings,
     agent_of,
@@ -54,7 +55,8 @@ class Experiment(AllSettings):
     @property
     def hash(self) -> str:
         """12 hexadecimal digits: equal for equal experiments, on every machine."""
-        text = json.dumps(self._said(), sort_keys=True, separators=(",", ":"))
+        said = self._said() | STILL_COUNTED
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def part(self, kind: type[Part]) -> Part:

@@ -2,21 +2,16 @@
 
 Libraries cut such a sum over rows into parts, add these up, and sum the bias's gradient on its own,
 in five launches; here the parts of weights and biases, of one layer or several, are one launch a
-layer and one to add all of them up. Products round their factors to TF32 if asked for, or to
-bfloat16; sums keep all their bits.
+layer and one to add all of them up. Products round their factors to TF32 if asked for; sums keep
+all their bits.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from kalmanac._ops.dispatch import INTERPRETED as interpreted
-
-INTERPRETED = tl.constexpr(interpreted)
 
 CHUNKS = 64  # at most: parts of the rows whose sums are added up
 CHUNK_ROWS = 160  # at least, in each of them, or a multiple: whole blocks of any tile
@@ -24,34 +19,10 @@ LEAST = 16  # columns: the smallest side of a product on tensor cores
 
 
 @triton.jit
-def factor(x, PRECISION: tl.constexpr):
-    """x as a product takes it: in "bfloat16" the nearest of them, ties to even; else as it is.
-
-    Triton's interpreter would cut the lower bits off: there, they are rounded away before.
-    """
-    if PRECISION == "bfloat16" and x.dtype != tl.bfloat16:
-        if INTERPRETED:
-            bits = x.to(tl.uint32, bitcast=True)
-            bits += 0x7FFF + ((bits >> 16) & 1)
-            x = (bits & 0xFFFF0000).to(tl.float32, bitcast=True)
-        x = x.to(tl.bfloat16)
-    return x
-
-
-@triton.jit
-def plus_product(sums, a, b, PRECISION: tl.constexpr):
-    """sums + a b, the factors rounded as "ieee" (not at all), "tf32" or "bfloat16" say.
-
-    Triton's interpreter multiplies no bfloat16: there, factors are rounded and float32 again.
-    """
-    a, b = factor(a, PRECISION), factor(b, PRECISION)
-    if PRECISION != "bfloat16":
-        sums = tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=sums.dtype)
-    elif INTERPRETED:
-        sums = tl.dot(a.to(sums.dtype), b.to(sums.dtype), sums, out_dtype=sums.dtype)
-    else:
-        sums = tl.dot(a, b, sums, out_dtype=sums.dtype)
-    return sums
+def plus_product(sums, a, b, EXACT: tl.constexpr):
+    """sums + a b, the factors rounded to TF32 unless EXACT."""
+    PRECISION: tl.constexpr = "ieee" if EXACT else "tf32"
+    return tl.dot(a, b, sums, input_precision=PRECISION, out_dtype=sums.dtype)
 
 
 @triton.jit
@@ -72,7 +43,7 @@ def affine(
         seen = tl.load(x + i * x_r + c[None, :], mask=(i < rows) & (c[None, :] < n), other=0.0)
         at = c[:, None] * w_n + o * w_m
         weight = tl.load(w + at, mask=(c[:, None] < n) & (o < m), other=0.0)
-        found = plus_product(found, seen, weight, "ieee" if EXACT else "tf32")
+        found = plus_product(found, seen, weight, EXACT)
     tl.store(y + i * m + o, found, mask=(i < rows) & (o < m))
 
 
@@ -81,12 +52,7 @@ def products(
     x, g, partials, rows, n, m, size, x_k, x_r, x_n, g_k, g_r, g_m, w_k, w_n, w_m, b_at, b_k, chunk,
     EXACT: tl.constexpr, BLOCK: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One chunk's part of xᵀ g, a tile of it, and of Σ g; x (K, rows, n), g (K, rows, m).
-
-    Where x or g is bfloat16, so are both as factors.
-    """
-    HALF: tl.constexpr = x.dtype.element_ty == tl.bfloat16 or g.dtype.element_ty == tl.bfloat16
-    PRECISION: tl.constexpr = "bfloat16" if HALF else "ieee" if EXACT else "tf32"
+    """One chunk's part of xᵀ g, a tile of it, and of Σ g; x (K, rows, n), g (K, rows, m)."""
     across = tl.cdiv(m, WIDE)
     c = (tl.program_id(0) // across) * TALL + tl.arange(0, TALL)
     o = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
@@ -106,8 +72,8 @@ def products(
             g + i[:, None] * g_r + o[None, :] * g_m,
             mask=(i[:, None] < rows) & (o[None, :] < m), other=0.0,
         )  # fmt: skip
-        found = plus_product(found, seen, slope, PRECISION)
-        biases += slope.to(dtype)
+        found = plus_product(found, seen, slope, EXACT)
+        biases += slope
     partials += tl.program_id(1).to(tl.int64) * size
     at = k * w_k + c[:, None] * w_n + o[None, :] * w_m
     tl.store(partials + at, found, mask=(c[:, None] < n) & (o[None, :] < m))
@@ -147,8 +113,7 @@ def gradients(
 ) -> list[tuple[Tensor, Tensor]]:
     """For each pair x (K or 1, rows, n), slope (K, rows, m): those of w (K, n, m) and b (K, 1, m).
 
-    `transposed`: the weights' gradients are transposed views of (K, m, n) in memory. A pair with a
-    bfloat16 tensor is multiplied in bfloat16; the last slope has the gradients' own dtype.
+    `transposed`: the weights' gradients are transposed views of (K, m, n) in memory.
     """
     rows = pairs[0][1].shape[1]
     chunk = triton.cdiv(triton.cdiv(rows, CHUNKS), CHUNK_ROWS) * CHUNK_ROWS
@@ -159,8 +124,7 @@ def gradients(
     at = 0
     for (x, g), (k, n, m) in zip(pairs, shapes, strict=True):
         strides = (1, n) if transposed else (m, 1)
-        along = x.stride(1) == 1 and g.stride(1) == 1
-        tile = tile_of(n, m, half=torch.bfloat16 in (x.dtype, g.dtype), along=along)
+        tile = tile_of(n, m, along=x.stride(1) == 1 and g.stride(1) == 1)
         across = triton.cdiv(n, tile.tall) * triton.cdiv(m, tile.wide)
         products[(across, chunks, k)](
             x, g, partials[:, at:], rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
@@ -188,13 +152,13 @@ class Tile(NamedTuple):
     stages: int  # of loads under way
 
 
-def tile_of(n: int, m: int, *, half: bool, along: bool) -> Tile:
+def tile_of(n: int, m: int, *, along: bool) -> Tile:
     """For weights (n, m). From 64 rows on, Hopper's tensor cores take TF32 factors from shared
     memory if both lie `along` the rows that are summed over, else after a costly turn: twice the
-    time of 32 rows. They take bfloat16, `half`, as it lies."""
+    time of 32 rows."""
     if along and min(n, m) > 64:
         return Tile(128, 128, 32, 8, 3)
-    return Tile(min(side(n), 64 if half else 32), min(side(m), 64), 32, 4, 3)
+    return Tile(min(side(n), 32), min(side(m), 64), 32, 4, 3)
 
 
 def add_chunks(partials: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ run on CPU tensors: slowly, but it is the same code, so that it can be tested wi
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 TRITON = find_spec("triton") is not None
 NUMBA = find_spec("numba") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-Precision = Literal["ieee", "tf32", "bfloat16"]  # of a product's factors; ieee: not rounded
 GPU_SCANS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 CPU_SCANS = (*GPU_SCANS, torch.complex64, torch.complex128)
 

@@ -14,14 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kalmanac._ops.dense import add_product, room_for
-from kalmanac._ops.dispatch import (
-    Precision,
-    differentiates,
-    fused_products,
-    on_gpu,
-    shared_bytes,
-    watched,
-)
+from kalmanac._ops.dispatch import differentiates, fused_products, on_gpu, shared_bytes, watched
 
 # On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
 # cache of its core: a batch of Best Arm has 8 million, and in one piece it takes twice as long.
@@ -29,19 +22,15 @@ CPU_NUMBERS = 2**18
 FEW = 8  # outputs: on a CPU, their product is faster transposed
 
 
-def mlp(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
-    precision: Precision = "tf32",
-) -> Tensor:  # fmt: skip
+def mlp(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
     """Run K perceptrons on rows that come in parts (…, n') side by side: (K, …, m).
 
     Args:
         weights: of each layer, (K, n, m).
         biases: of each layer, (K, 1, m).
-        precision: of the products' factors in kernels of ours.
     """
     if fits_kernels(parts, weights):
-        return fused_mlp(parts, weights, biases, precision=precision)
+        return fused_mlp(parts, weights, biases)
     if watched():
         return plain_mlp(parts, weights, biases)
     if on_gpu(parts[0]):
@@ -315,29 +304,26 @@ def summed_product(x: Tensor, y: Tensor) -> Tensor:
 
 def fused_mlp(
     parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *,
-    precision: Precision = "tf32",
+    exact: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Run all layers in a kernel of ours.
-
-    `precision`: of the products' factors; "ieee" takes several times as long.
-    """
+    """Run all layers in a kernel of ours. `exact`: factors are not rounded."""
     tensors = (*parts, *weights, *biases)
     if differentiates(*tensors):
-        return FusedMLP.apply(precision, len(parts), *tensors)
-    y, _ = _through(_joined(parts), weights, biases, keep=False, precision=precision)
+        return FusedMLP.apply(exact, len(parts), *tensors)
+    y, _ = _through(_joined(parts), weights, biases, keep=False, exact=exact)
     return y.unflatten(1, parts[0].shape[:-1])
 
 
 def _through(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    precision: Precision, learns: bool = True,
+    exact: bool, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """Return the output (K, rows, m), and what the backward needs of hidden layers."""
     from kalmanac._ops.mlp_kernels import forward, shallow_forward
 
     if len(weights) == 2:
-        return shallow_forward(x, weights, biases, precision=precision), []
-    return forward(x, weights, biases, keep=keep, precision=precision, learns=learns)
+        return shallow_forward(x, weights, biases, exact=exact), []
+    return forward(x, weights, biases, keep=keep, exact=exact, learns=learns)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -350,16 +336,16 @@ class FusedMLP(torch.autograd.Function):
     """`fused_mlp`, differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, precision: Precision, count: int, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, exact: bool, count: int, *tensors: Tensor) -> Tensor:
         """See `mlp`."""
         parts, layers = tensors[:count], tensors[count:]
         depth = len(layers) // 2
         x = _joined(parts)
         y, hidden = _through(
-            x, layers[:depth], layers[depth:], keep=True, precision=precision,
+            x, layers[:depth], layers[depth:], keep=True, exact=exact,
             learns=any(ctx.needs_input_grad[2 + count :]),
         )  # fmt: skip
-        ctx.shapes, ctx.depth, ctx.precision = [part.shape for part in parts], depth, precision
+        ctx.shapes, ctx.depth, ctx.exact = [part.shape for part in parts], depth, exact
         ctx.save_for_backward(x, layers[depth], *layers[:depth], *hidden)
         return y.unflatten(1, parts[0].shape[:-1])
 
@@ -367,9 +353,10 @@ class FusedMLP(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the parts that need one, the weights and the biases."""
+        from kalmanac._ops.dense_kernels import gradients
         from kalmanac._ops.mlp_kernels import backward, shallow_backward
 
-        shapes, depth, precision = ctx.shapes, ctx.depth, ctx.precision
+        shapes, depth, exact = ctx.shapes, ctx.depth, ctx.exact
         x, bias, *saved = ctx.saved_tensors
         weights, hidden = saved[:depth], saved[depth:]
         needs = ctx.needs_input_grad[2:]
@@ -380,32 +367,18 @@ class FusedMLP(torch.autograd.Function):
         span = (needed_spans[0][0], needed_spans[-1][1]) if needed_spans else (0, 0)
         if depth == 2:
             g_x, g_layers = shallow_backward(
-                slope, x, weights, bias, span, learns=learns, precision=precision
+                slope, x, weights, bias, span, learns=learns, exact=exact
             )
         else:
-            g_x, slopes = backward(slope, weights, hidden, span, keep=learns, precision=precision)
-            g_layers = (
-                _layer_gradients(x, hidden, [*slopes, slope], weights, precision) if learns else []
-            )
+            g_x, slopes = backward(slope, weights, hidden, span, keep=learns, exact=exact)
+            g_layers = []
+            if learns:
+                pairs = list(zip([x[None], *hidden], [*slopes, slope], strict=True))
+                both = gradients(pairs, weights[0].stride(1) == 1, exact=exact)
+                g_layers = [*(w for w, _ in both), *(b for _, b in both)]
         within = [(a - span[0], b - span[0]) for a, b in spans]
         into = [
             None if g_x is None or not needed else g_x[:, a:b].reshape(shape)
             for (a, b), needed, shape in zip(within, part_needs, shapes, strict=True)
         ]
-        nothing: list[Tensor | None] = [None] * (2 * depth)
-        return None, None, *into, *(g_layers if learns else nothing)
-
-
-def _layer_gradients(
-    x: Tensor,
-    hidden: Sequence[Tensor],
-    slopes: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    precision: Precision,
-) -> list[Tensor]:
-    """Return the gradients of weights and biases, in the memory layout of the weights."""
-    from kalmanac._ops.dense_kernels import gradients
-
-    pairs = list(zip([x[None], *hidden], slopes, strict=True))
-    g_layers = gradients(pairs, weights[0].stride(1) == 1, exact=precision == "ieee")
-    return [*(w for w, _ in g_layers), *(b for _, b in g_layers)]
+        return None, None, *into, *g_layers, *[None] * (2 * depth - len(g_layers))

@@ -7,9 +7,8 @@ and the gradients are products of their own. Hidden widths are powers of two up 
 
 Hidden layers and their slopes lie as (K, width, rows) in memory, along the sums that gradients are.
 
-Products round their factors to TF32 or bfloat16, or not at all; two hidden layers and their slopes
-are kept in bfloat16 then. All else is float32: parameters, sums, biases, outputs, gradients of
-parameters, and the few outputs of one hidden layer, which are no products.
+Products round their factors to TF32, unless EXACT, and keep all bits of their sums; the few outputs
+of one hidden layer are no products.
 """
 
 from collections.abc import Sequence
@@ -20,8 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kalmanac._ops.dense_kernels import LEAST, add_chunks, factor, plus_product, side
-from kalmanac._ops.dispatch import Precision
+from kalmanac._ops.dense_kernels import LEAST, add_chunks, plus_product, side
 
 WIDEST = 256  # hidden
 MOST_INPUTS = 64
@@ -39,19 +37,10 @@ class Shape(NamedTuple):
     columns: int = 64  # of the hidden layer that is never whole, at once
 
 
-class Shapes(NamedTuple):
-    """Of the kernels for one hidden layer and for two, each forward and backward."""
-
-    shallow: Shape
-    shallow_back: Shape
-    deep: Shape
-    deep_back: Shape
-
-
 # From 64 rows on, Hopper's tensor cores read TF32 factors along the sum alone: others are turned at
 # a cost that is more than the gain, and twins' and single perceptrons' weights lie both ways.
-WIDE = Shapes(Shape(32, 4), Shape(16, 4), Shape(32, 4, 2, 32), Shape(32, 4, 3, 32))
-NARROW = Shapes(Shape(64, 4), Shape(16, 4), Shape(64, 4, 2, 32), Shape(32, 4, 2, 32))
+SHALLOW, SHALLOW_BACK = Shape(32, 4), Shape(16, 4)  # one hidden layer, forward and backward
+DEEP, DEEP_BACK = Shape(32, 4, 2, 32), Shape(32, 4, 3, 32)  # two
 
 
 @triton.jit
@@ -70,7 +59,7 @@ def relu(x):
 def shallow(
     x, w1, w2, b1, b2, y, rows, n, w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, b1_k, b2_k,
     H: tl.constexpr, M: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """BLOCK rows of y (K, rows, M) = relu(x W₁ + b₁) W₂ + b₂ for one perceptron."""
     dtype: tl.constexpr = y.dtype.element_ty
@@ -80,7 +69,7 @@ def shallow(
     c, j = tl.arange(0, NP), tl.arange(0, H)
     seen = tl.load(x + i[:, None] * n + c, mask=here[:, None] & (c < n)[None, :], other=0.0)
     weight = tile(w1, k, c[:, None], j[None, :], n, H, w1_k, w1_i, w1_o)
-    h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, PRECISION)
+    h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, EXACT)
     h = relu(h + tl.load(b1 + k * b1_k + j)[None, :])
     at = (k.to(tl.int64) * rows + i) * M
     for o in tl.static_range(M):
@@ -94,7 +83,7 @@ def shallow_slopes(
     given, x, w1, w2, b1, gx, partials, rows, n, wanted, begin_x, chunk, size,
     w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, b1_k, p1_i, p1_o, p2_i, p2_o,
     H: tl.constexpr, M: tl.constexpr, MP: tl.constexpr, NP: tl.constexpr, XP: tl.constexpr,
-    INTO: tl.constexpr, LEARNS: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    INTO: tl.constexpr, LEARNS: tl.constexpr, BLOCK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """A chunk of rows: slopes of `wanted` inputs from `begin_x` on, and the chunk's part of the
     gradients of W₁, W₂, b₁, b₂, which lie in this order in `partials` for each perceptron.
@@ -117,7 +106,7 @@ def shallow_slopes(
         here = i < stop
         seen = tl.load(x + i[:, None] * n + c, mask=here[:, None] & (c < n)[None, :], other=0.0)
         seen = tl.where((c == n)[None, :], 1.0, seen)
-        h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, PRECISION) + bias
+        h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, EXACT) + bias
         at = (k.to(tl.int64) * rows + i) * M
         g = tl.zeros((BLOCK, H), dtype)
         for a in tl.static_range(M):
@@ -126,7 +115,7 @@ def shallow_slopes(
             g += slope[:, None] * column[None, :]
         g = tl.where(h > 0.0, g, 0.0)
         if INTO:
-            into = plus_product(tl.zeros((BLOCK, XP), dtype), g, back, PRECISION)
+            into = plus_product(tl.zeros((BLOCK, XP), dtype), g, back, EXACT)
             place = (k.to(tl.int64) * rows + i)[:, None] * wanted + z[None, :]
             tl.store(gx + place, into, mask=here[:, None] & (z < wanted)[None, :])
         if LEARNS:
@@ -134,8 +123,8 @@ def shallow_slopes(
                 given + at[:, None] + o[None, :], mask=here[:, None] & (o < M)[None, :], other=0.0
             )
             h = tl.where(here[:, None] & (h > 0.0), h, 0.0)
-            g_1 = plus_product(g_1, tl.trans(seen), g, PRECISION)
-            g_2 = plus_product(g_2, tl.trans(slopes), h, PRECISION)
+            g_1 = plus_product(g_1, tl.trans(seen), g, EXACT)
+            g_2 = plus_product(g_2, tl.trans(slopes), h, EXACT)
             g_b2 += slopes
     if LEARNS:
         mine = partials + tl.program_id(0).to(tl.int64) * size
@@ -156,7 +145,7 @@ def perceive(
     w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o, b1_k, b2_k, b3_k,
     H1: tl.constexpr, H2: tl.constexpr, KEEP: tl.constexpr,
     NP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """BLOCK rows of one perceptron, by AT_ONCE columns of the first hidden layer: no row of it is
     whole. h1 and h2 (K, width, rows) are kept if asked for; as bytes, where they are above 0."""
@@ -172,19 +161,19 @@ def perceive(
     for begin in range(0, H1, AT_ONCE):
         j = begin + tl.arange(0, AT_ONCE)
         weight = tile(w1, k, c[:, None], j[None, :], n, H1, w1_k, w1_i, w1_o)
-        one = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), seen, weight, PRECISION)
-        one = factor(relu(one + tl.load(b1 + k * b1_k + j)[None, :]), PRECISION)
+        one = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), seen, weight, EXACT)
+        one = relu(one + tl.load(b1 + k * b1_k + j)[None, :])
         if KEEP:
             kept = (one > 0.0).to(tl.int8) if BYTES else one
             tl.store(h1 + column * H1 + j[None, :] * rows + i, kept, mask=here)
         across = tile(w2, k, j[:, None], g[None, :], H1, H2, w2_k, w2_i, w2_o)
-        two = plus_product(two, one, across, PRECISION)
-    two = factor(relu(two + tl.load(b2 + k * b2_k + g)[None, :]), PRECISION)
+        two = plus_product(two, one, across, EXACT)
+    two = relu(two + tl.load(b2 + k * b2_k + g)[None, :])
     if KEEP:
         kept = (two > 0.0).to(tl.int8) if BYTES else two
         tl.store(h2 + column * H2 + g[None, :] * rows + i, kept, mask=here)
     last = tile(w3, k, g[:, None], o[None, :], H2, m, w3_k, w3_i, w3_o)
-    found = plus_product(tl.zeros((BLOCK, MP), dtype), two, last, PRECISION)
+    found = plus_product(tl.zeros((BLOCK, MP), dtype), two, last, EXACT)
     found += tl.load(b3 + k * b3_k + o, mask=o < m, other=0.0)[None, :]
     tl.store(y + (column + i) * m + o[None, :], found, mask=here & (o[None, :] < m))
 
@@ -195,7 +184,7 @@ def slopes(
     w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o,
     H1: tl.constexpr, H2: tl.constexpr, INTO: tl.constexpr,
     KEEP: tl.constexpr, XP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr,
-    AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    AT_ONCE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """BLOCK rows of one perceptron: slopes of the hidden layers, and of `wanted` inputs from
     `begin_x` on. KEEP: the slopes of hidden layers are kept."""
@@ -210,30 +199,29 @@ def slopes(
     for begin in range(0, H2, AT_ONCE):
         g = begin + tl.arange(0, AT_ONCE)
         last = tile(w3, k, g[None, :], o[:, None], H2, m, w3_k, w3_i, w3_o)
-        two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), slope, last, PRECISION)
+        two = plus_product(tl.zeros((BLOCK, AT_ONCE), dtype), slope, last, EXACT)
         at = column * H2 + g[None, :] * rows + i
         above = tl.load(h2 + at, mask=here, other=0.0).to(dtype)
-        two = factor(tl.where(above > 0.0, two, 0.0), PRECISION)
+        two = tl.where(above > 0.0, two, 0.0)
         if KEEP:
             tl.store(g2 + at, two, mask=here)
         across = tile(w2, k, j[None, :], g[:, None], H1, H2, w2_k, w2_i, w2_o)
-        one = plus_product(one, two, across, PRECISION)
+        one = plus_product(one, two, across, EXACT)
     at = column * H1 + j[None, :] * rows + i
     below = tl.load(h1 + at, mask=here, other=0.0).to(dtype)
-    passed = factor(tl.where(below > 0.0, one, 0.0), PRECISION)
+    passed = tl.where(below > 0.0, one, 0.0)
     if KEEP:
         tl.store(g1 + at, passed, mask=here)
     if INTO:
         weight = tile(w1 + begin_x * w1_i, k, c[None, :], j[:, None], wanted, H1, w1_k, w1_i, w1_o)
-        into = plus_product(tl.zeros((BLOCK, XP), dtype), passed, weight, PRECISION)
+        into = plus_product(tl.zeros((BLOCK, XP), dtype), passed, weight, EXACT)
         tl.store(gx + (column + i) * wanted + c[None, :], into, mask=here & (c[None, :] < wanted))
 
 
 def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     """These layers (K, n, m) can go through the kernels, of which one program shares so many bytes.
 
-    What a program needs is bounded from above: compilers differ. The largest kernel needs no
-    more with bfloat16.
+    What a program needs is bounded from above: compilers differ.
     """
     hidden, outputs = [w.shape[2] for w in weights[:-1]], weights[-1].shape[2]
     powers = all(LEAST <= h <= WIDEST and h == triton.next_power_of_2(h) for h in hidden)
@@ -241,28 +229,23 @@ def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     if not (len(hidden) in (1, 2) and powers and few):
         return False
     if len(hidden) == 1:  # the backward holds the first layer, twice, and two blocks of rows
-        columns = 2 * side(inputs + 1) + 3 * WIDE.shallow_back.block
+        columns = 2 * side(inputs + 1) + 3 * SHALLOW_BACK.block
     else:
-        columns = WIDE.deep_back.stages * WIDE.deep_back.columns
+        columns = DEEP_BACK.stages * DEEP_BACK.columns
     return 4 * max(hidden) * columns <= shared
 
 
-def shapes_for(precision: Precision) -> Shapes:
-    """The shapes for products of such factors."""
-    return NARROW if precision == "bfloat16" else WIDE
-
-
 def shallow_forward(
-    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, precision: Precision
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, exact: bool
 ) -> Tensor:
     """The output (K, rows, m) for x (rows, n), with one hidden layer."""
     (rows, n), (count, width, m) = x.shape, weights[1].shape
-    y, shape = x.new_empty(count, rows, m), shapes_for(precision).shallow
+    y, shape = x.new_empty(count, rows, m), SHALLOW
     if rows:
         shallow[(triton.cdiv(rows, shape.block), count)](
             x, *weights, *biases, y, rows, n, *weights[0].stride(), *weights[1].stride(),
             biases[0].stride(0), biases[1].stride(0), H=width, M=m, NP=side(n),
-            BLOCK=shape.block, PRECISION=precision,
+            BLOCK=shape.block, EXACT=exact,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return y
@@ -270,12 +253,12 @@ def shallow_forward(
 
 def shallow_backward(
     given: Tensor, x: Tensor, weights: Sequence[Tensor], bias: Tensor, span: tuple[int, int], *,
-    learns: bool, precision: Precision,
+    learns: bool, exact: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
     """The slopes of inputs begin … end-1 (rows, end-begin), and, if it learns, the gradients of
     both weights, in their layout in memory, and both biases."""
     (rows, n), (count, width, m) = x.shape, weights[1].shape
-    wanted, shape = span[1] - span[0], shapes_for(precision).shallow_back
+    wanted, shape = span[1] - span[0], SHALLOW_BACK
     into = given.new_empty(count, rows, wanted)
     shapes = [(count, n, width), (count, width, m), (count, 1, width), (count, 1, m)]
     sizes = [a * b * c for a, b, c in shapes]
@@ -287,7 +270,7 @@ def shallow_backward(
         given, x, *weights, bias, into, partials, rows, n, wanted, span[0],
         triton.cdiv(rows, chunks), sum(sizes), *weights[0].stride(), *weights[1].stride(),
         bias.stride(0), *strides, H=width, M=m, MP=side(m), NP=side(n + 1), XP=side(wanted),
-        INTO=wanted > 0, LEARNS=learns, BLOCK=shape.block, PRECISION=precision,
+        INTO=wanted > 0, LEARNS=learns, BLOCK=shape.block, EXACT=exact,
         num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip
     g_x = summed(into) if wanted else None
@@ -302,23 +285,21 @@ def shallow_backward(
 
 def forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    precision: Precision, learns: bool = True,
+    exact: bool, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept, turned
-    in memory: as factors of products, so that "bfloat16" keeps half as many bytes. If nothing
-    learns, the backward needs their signs alone."""
+    in memory. If nothing learns, the backward needs their signs alone."""
     (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
-    sizes, shape = [w.shape[2] for w in weights[:2]], shapes_for(precision).deep
+    sizes, shape = [w.shape[2] for w in weights[:2]], DEEP
     y = x.new_empty(count, rows, m)
-    kept = torch.bfloat16 if precision == "bfloat16" else x.dtype
-    kept = kept if learns else torch.int8
+    kept = x.dtype if learns else torch.int8
     hidden = [x.new_empty(count, h, rows, dtype=kept).mT for h in sizes] if keep else [y] * 2
     if rows:
         perceive[(triton.cdiv(rows, shape.block), count)](
             x, *weights, *biases, *hidden, y, rows, n, m,
             *(s for w in weights for s in w.stride()), *(b.stride(0) for b in biases),
             H1=sizes[0], H2=sizes[1], KEEP=keep, NP=side(n), MP=side(m),
-            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[0]), PRECISION=precision,
+            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[0]), EXACT=exact,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return y, hidden if keep else []
@@ -326,11 +307,11 @@ def forward(
 
 def backward(
     given: Tensor, weights: Sequence[Tensor], hidden: Sequence[Tensor], span: tuple[int, int], *,
-    keep: bool, precision: Precision,
+    keep: bool, exact: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
     """The slopes of inputs begin … end-1 (rows, end-begin), and of the hidden layers if kept."""
     count, rows, m = given.shape
-    sizes, shape = [h.shape[2] for h in hidden], shapes_for(precision).deep_back
+    sizes, shape = [h.shape[2] for h in hidden], DEEP_BACK
     begin, wanted = span[0], span[1] - span[0]
     into = given.new_empty(count, rows, wanted)
     slope = [torch.empty_like(h) for h in hidden] if keep else [given] * 2
@@ -340,7 +321,7 @@ def backward(
             *(s for w in weights for s in w.stride()),
             H1=sizes[0], H2=sizes[1], INTO=wanted > 0, KEEP=keep,
             XP=side(wanted), MP=side(m), BLOCK=shape.block,
-            AT_ONCE=min(shape.columns, sizes[1]), PRECISION=precision,
+            AT_ONCE=min(shape.columns, sizes[1]), EXACT=exact,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return summed(into) if wanted else None, slope if keep else []

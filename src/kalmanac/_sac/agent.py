@@ -220,10 +220,7 @@ class Agent:
             self.normalizer = ObservationNormalizer(
                 problem.sizes.observation, scaled=problem.observations.scaled
             )
-        learner = Learner(
-            self.settings, problem.sizes, device=self.device, seed=self.seed,
-            bfloat16_heads=self.settings.bfloat16_heads,
-        )  # fmt: skip
+        learner = Learner(self.settings, problem.sizes, device=self.device, seed=self.seed)
         self._problem = problem
         graph = self.settings.graph
         self._policy = Policy(

@@ -45,12 +45,11 @@ class Learner:
 
     `seed` decides the initial weights and the two generators: `acting` draws actions, `learning`
     the reparameterization noise of updates, and their dropout. The global generator is left alone.
-    `bfloat16_heads`: where an update may round to TF32, matrix products of heads round to bfloat16.
     """
 
     def __init__(
         self, settings: AgentSettings, sizes: Sizes, *, device: torch.device | str = "cpu",
-        seed: int = 0, bfloat16_heads: bool = False,
+        seed: int = 0,
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
@@ -67,9 +66,6 @@ class Learner:
             torch.default_generator.manual_seed(seeds[0])
             self.actor = Actor(sizes, settings).to(self.device)
             self.critic = Critic(sizes, settings).to(self.device)
-        self.bfloat16_heads = bfloat16_heads
-        if bfloat16_heads:
-            self.actor.head.precision = self.critic.head.precision = "bfloat16"
         self.acting = Generator(self.device).manual_seed(seeds[1])
         self.learning = Generator(self.device).manual_seed(seeds[2])
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
@@ -324,8 +320,7 @@ class Learner:
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
         """A learner of its own in the same state: copied views would not know each other."""
-        half = self.bfloat16_heads
-        copied = Learner(self.settings, self.sizes, device=self.device, bfloat16_heads=half)
+        copied = Learner(self.settings, self.sizes, device=self.device)
         copied.load_state_dict(self.state_dict())
         return copied
 

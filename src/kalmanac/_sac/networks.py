@@ -15,7 +15,6 @@ from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import Projection
 from kalmanac._encoders.registry import make_encoder
 from kalmanac._observation import Observation, Sizes
-from kalmanac._ops.dispatch import Precision
 from kalmanac._ops.mlp import mlp
 from kalmanac._ops.windows import join_tokens, token_pads
 from kalmanac._replay.sampling import Batch
@@ -238,12 +237,7 @@ class QValues:
 
 
 class Perceptron(nn.Module):
-    """Linear layers with ReLU between them; orthogonal weights, zero biases.
-
-    `precision` is that of factors where kernels of ours run the layers: on a GPU, in updates.
-    """
-
-    precision: Precision = "tf32"
+    """Linear layers with ReLU between them; orthogonal weights, zero biases."""
 
     def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
         super().__init__()
@@ -257,7 +251,7 @@ class Perceptron(nn.Module):
         """(…, first width), perhaps in several parts side by side, to (…, last width)."""
         weights = [layer.weight.mT[None] for layer in self.linear()]
         biases = [layer.bias[None, None] for layer in self.linear()]
-        return mlp(parts, weights, biases, precision=self.precision).squeeze(0)
+        return mlp(parts, weights, biases).squeeze(0)
 
     def linear(self) -> list[nn.Linear]:
         """The layers, with their type."""
@@ -265,12 +259,7 @@ class Perceptron(nn.Module):
 
 
 class TwinPerceptron(nn.Module):
-    """Two independent perceptrons on the same input, each layer one matrix product.
-
-    `precision` as in `Perceptron`.
-    """
-
-    precision: Precision = "tf32"
+    """Two independent perceptrons on the same input, each layer one matrix product."""
 
     def __init__(self, widths: Sequence[int], *, gain: float = 1.0) -> None:
         super().__init__()
@@ -289,7 +278,7 @@ class TwinPerceptron(nn.Module):
         if frozen:
             layers = [x.detach() for x in layers]
         count = len(self.weights)
-        return mlp(parts, layers[:count], layers[count:], precision=self.precision)
+        return mlp(parts, layers[:count], layers[count:])
 
 
 class ImageEmbedder(nn.Module):

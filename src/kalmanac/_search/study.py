@@ -19,6 +19,7 @@ from kalmanac._files.run_reader import read_summary
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.factory import check_environment
 from kalmanac._messages import expect_known
+from kalmanac._settings import STILL_COUNTED
 from kalmanac._suites.registry import default_folder
 from kalmanac._sweep.plan import Planned, Work
 from kalmanac._sweep.work import ELSEWHERE, Done
@@ -73,7 +74,8 @@ def merged(
 def describe(space: Sequence[Varied], experiment: Experiment) -> str:
     """Return a text that is the same for searches that can go on with each other."""
     search = {"space": [dataclasses.asdict(varied) for varied in space]}
-    return json.dumps(search | {"experiment": experiment.to_data()}, sort_keys=True)
+    told = experiment.to_data() | STILL_COUNTED
+    return json.dumps(search | {"experiment": told}, sort_keys=True)
 
 
 class Study:
