@@ -120,10 +120,11 @@ class KalmanCall(Pointers):
         return self.a.new_empty(shape)
 
 
-def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
+def kalman_forward(parameters, signals, layout, beliefs, facts, floors, variances=True):
     """See `operators.kalman_operator`."""
     w = split_signals(signals, layout)["w"]
-    mean, variance = (w.new_empty(w.shape) for _ in range(2))
+    mean = w.new_empty(w.shape)
+    variance = w.new_empty(w.shape if variances else (*w.shape[:2], 0))
     parts = spans(*sizes(w), *conditions(layout, facts))
     saved = parameters[0].new_empty(parts[-1].saved.stop)
     at = beliefs[:2]
@@ -167,7 +168,7 @@ def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[
         mean, variance, m_end, P_end, saved,
         *x.sizes(), mean.stride(0), *x.row_strides(), *(x.strides(s)[0] for s in start),
         *x.condition_strides(), *x.floors, HAS_START=start[0] is not None,
-        PREFETCH=x.prefetch, **x.constants,
+        HAS_VARIANCE=variance.shape[2] > 0, PREFETCH=x.prefetch, **x.constants,
     )  # fmt: skip
     return m_end, P_end
 
