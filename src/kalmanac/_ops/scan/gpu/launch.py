@@ -190,7 +190,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
     totals = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
     segment_kernels.total[(3, -(-x.N // 32))](
-        partials, *totals, len(parts), rows, x.N, TILE=32, BLOCK=32, num_warps=4
+        partials, *totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
     )
     g_parameters = [x.new(0) if p is None else g for g, p in zip(totals, parameters, strict=True)]
     g_prior = [g_m_prior, g_P_prior]
