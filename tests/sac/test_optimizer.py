@@ -17,6 +17,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Where the tensors lie; the form that is asked for runs there."""
     name, fused = request.param
     monkeypatch.setattr(adam_step_module, "fused", lambda x: fused)
+    monkeypatch.setattr(adam_step_module, "PIECE", 3)
     return name
 
 

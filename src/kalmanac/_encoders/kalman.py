@@ -193,6 +193,7 @@ class KalmanLayer(HistoryEncoder):
             self.in_projection(steps.h),
             self._raw_process_noise(),
             **self._conditions(steps, state, b),
+            variances=self.variance_feature,
             details=details,
         )
         posterior, last = scanned[:2]

@@ -14,6 +14,7 @@ from torch import Tensor
 from kalmanac._ops.dispatch import fused
 
 TINY = 1e-8
+PIECE = 2**14  # numbers of a gradient, copied by one block of threads: a quarter of PyTorch's own
 
 
 class Rates(NamedTuple):
@@ -46,7 +47,7 @@ def adam_step(
     """Move once by the gradients of all parameters, in their order.
 
     Args:
-        slots: views of `moving.gradients`, one for each gradient.
+        slots: contiguous views of `moving.gradients`, one for each gradient.
         gaps: zeros that fill the room behind each slot.
         groups: the parts of `values` whose gradients are clipped; two at most.
 
@@ -56,7 +57,9 @@ def adam_step(
     if fused(moving.values):
         from kalmanac._ops.adam_kernels import step
 
-        torch._foreach_copy_(list(slots), [g.contiguous() for g in gradients])
+        size = max(PIECE, moving.values.numel() // 32)
+        to, pieces = ([y for x in g for y in x.reshape(-1).split(size)] for g in (slots, gradients))
+        torch._foreach_copy_(to, pieces)
         return step(
             *moving, groups=groups, learning_rate=rates.learning_rate, taus=rates.taus,
             fades=rates.fades, max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 CHUNKS = 64  # at most: parts of the rows whose sums are added up
 CHUNK_ROWS = 160  # at least, in each of them, or a multiple: whole blocks of any tile
+MANY = 8192  # rows: with less, 64 at once would leave multiprocessors without any
 LEAST = 16  # columns: the smallest side of a product on tensor cores
 
 
@@ -100,10 +101,10 @@ def product(x: Tensor, w: Tensor, b: Tensor | None, *, exact: bool) -> Tensor:
     y = x.new_empty(rows, m)
     if not rows:
         return y
-    wide = min(side(m), 64)
-    affine[(triton.cdiv(rows, 64), triton.cdiv(m, wide))](
+    block, wide = 64 if rows > MANY else 32, min(side(m), 64)
+    affine[(triton.cdiv(rows, block), triton.cdiv(m, wide))](
         x, w, w if b is None else b, y, rows, n, m, x.stride(0), *w.stride(), HAS_B=b is not None,
-        EXACT=exact, BLOCK=64, DEEP=min(side(n), 64), WIDE=wide, num_warps=4,
+        EXACT=exact, BLOCK=block, DEEP=min(side(n), 64), WIDE=wide, num_warps=4,
     )  # fmt: skip
     return y
 
@@ -165,7 +166,8 @@ def add_chunks(partials: Tensor) -> Tensor:
     """The sums (size,) over chunks (chunks, size), always in the same order."""
     chunks, size = partials.shape
     sums = partials.new_empty(size)
-    add_up[(triton.cdiv(size, 128),)](partials, sums, chunks, size, BLOCK=128, AT_ONCE=16)
+    block, at_once = (128, 16) if chunks <= 16 else (32, 64)  # a program waits once or twice
+    add_up[(triton.cdiv(size, block),)](partials, sums, chunks, size, block, at_once)
     return sums
 
 

@@ -143,6 +143,24 @@ def test_parts_of_one_projection(target, dtype, layout):
 
 
 @every_target
+def test_variances_that_nobody_reads(target):
+    """A GPU does not write them; all else is the same, bit for bit."""
+    target.require(torch.float64)
+    problem = draw(Case(17, MILD, lengths=False, resets=0, missing=0)).to(device=target.device)
+    signals = torch.cat([problem.u, problem.w, problem.r], -1).requires_grad_()
+    results = []
+    for variances in (True, False):
+        posterior, final = kalman_scan_packed(
+            problem.a, signals, problem.q, variances=variances, backend=target.backend
+        )
+        outputs = (posterior.mean, *final)
+        weights = [weight(x.shape, seed).to(x) for seed, x in enumerate(outputs)]
+        results.append([*outputs, *torch.autograd.grad(outputs, signals, weights)])
+    assert all(map(torch.equal, *results))
+    assert posterior.variance.numel() == (0 if target.backend == "gpu" else signals.numel() // 3)
+
+
+@every_target
 def test_gradients_that_are_not_contiguous(target):
     """A sum hands back an expanded gradient, a transposed loss a strided one."""
     target.require(torch.float64)

@@ -69,6 +69,7 @@ class KalmanInputs(NamedTuple):
     q_floor: float | None  # if given, the noise is softplus(q) + q_floor
     packed: Tensor | None  # (B, T, kN): the signals side by side, of which u, w, r, q are views
     layout: str  # the order of the signals in `packed`, such as "uwr"
+    variances: bool = True  # False: nobody reads those of the steps, which may be left out
 
     def signals(self) -> tuple[list[Tensor], str]:
         """Return the time-varying inputs and their names: one tensor if they are packed."""

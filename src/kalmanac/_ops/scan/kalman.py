@@ -111,7 +111,7 @@ def kalman_scan_packed(
     a: Tensor, signals: Tensor, q: Tensor | None = None, prior: Belief | None = None, *,
     layout: str = "uwr", b: Tensor | None = None, state: Belief | None = None,
     lengths: Lengths = None, reset: Tensor | None = None, observed: Tensor | None = None,
-    r_floor: float | None = None, q_floor: float | None = None,
+    r_floor: float | None = None, q_floor: float | None = None, variances: bool = True,
     details: bool = False, check: bool = False, backend: str | None = None,
 ) -> tuple[Belief, Belief] | tuple[Belief, Belief, Filtering]:  # fmt: skip
     """Run `kalman_scan` on signals side by side in one tensor, as one projection gives them.
@@ -122,6 +122,7 @@ def kalman_scan_packed(
         q: process noise variance, (N,); None where `layout` has it.
         layout: which signals and in which order: "w" and "r" must be there, "u" and "q" may;
             without "q", the process noise is the argument `q`.
+        variances: False if nobody reads `posterior.variance`: on a GPU it is (B, T, 0) then.
 
     The rest is as in `kalman_scan`. The fused backends read the signals in place and write one
     gradient of the same shape, where separate views would cost one more copy in the backward.
@@ -157,7 +158,7 @@ def kalman_scan_packed(
         arguments.parameter("q", q, ((parts["w"].shape[2],),), signals)
     options = _Options(prior, b, state, lengths, reset, observed, r_floor, q_floor, check)
     inputs = _inputs(a, parts.get("u"), q, parts["w"], parts["r"], signals, layout, options)
-    return _filter(inputs, details, check, backend)
+    return _filter(inputs._replace(variances=variances or details), details, check, backend)
 
 
 class _Options(NamedTuple):

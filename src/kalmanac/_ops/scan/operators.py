@@ -41,10 +41,10 @@ def kalman_operator(
 ) -> Callable[[KalmanInputs], tuple[Belief, Belief]]:
     """Register a fused Kalman scan and return it as a backend's `kalman`.
 
-    kalman_forward(parameters, signals, layout, beliefs, facts, floors) → mean, variance, m, P,
-    saved
-    kalman_backward(the same six, (mean, variance, saved), g_outputs) → gradients of the parameters,
-    the signals and the beliefs, in the order and shape of the inputs, an empty tensor for None
+    kalman_forward(parameters, signals, layout, beliefs, facts, floors, variances) → mean, variance,
+    m, P, saved; without `variances`, variance may be (B, T, 0)
+    kalman_backward(the first six, (mean, variance, saved), g_outputs) → gradients of parameters,
+    signals and beliefs, in the order and shape of the inputs, an empty tensor for None
 
     parameters (a, b?, q?); beliefs (m?, P?) of start and of prior; facts (lengths?, reset?,
     observed?); floors (r?, q?); g_outputs: the gradients of mean, variance, m, P, None where
@@ -116,11 +116,12 @@ def kalman_operator(
         """The operator without PyTorch's dispatcher, which takes longer than a short scan."""
 
         @staticmethod
-        def forward(ctx, layout, count, *flat):
-            a, b, q, *rest = flat
-            inputs = (a, b, q, rest[:count], layout, *rest[count:])
-            output = plain(*inputs)
-            remember(ctx, inputs, output)
+        def forward(ctx, variances, layout, count, *flat):
+            parameters, signals, rest = flat[:3], flat[3 : 3 + count], flat[3 + count :]
+            output = kernels().kalman_forward(
+                parameters, signals, layout, rest[:4], rest[4:7], rest[7:], variances
+            )
+            remember(ctx, (*parameters, signals, layout, *rest), output)
             ctx.mark_non_differentiable(output[-1])
             return output
 
@@ -128,7 +129,7 @@ def kalman_operator(
         @once_differentiable
         def backward(ctx, *g_outputs):
             a, b, q, signals, _, *beliefs_and_facts = gradients(ctx, *g_outputs, by=plain_adjoint)
-            return None, None, a, b, q, *signals, *beliefs_and_facts
+            return None, None, None, a, b, q, *signals, *beliefs_and_facts
 
     def kalman(x: KalmanInputs) -> tuple[Belief, Belief]:
         signals, layout = x.signals()
@@ -140,7 +141,8 @@ def kalman_operator(
         if watched():
             mean, variance, m, P, _ = scan(*parameters, signals, layout, *rest)
         else:
-            mean, variance, m, P, _ = Scan.apply(layout, len(signals), *parameters, *signals, *rest)
+            flat = (*parameters, *signals, *rest)
+            mean, variance, m, P, _ = Scan.apply(x.variances, layout, len(signals), *flat)
         return Belief(mean, variance), Belief(m, P)
 
     return kalman

@@ -30,8 +30,8 @@ LINE = 64  # bytes
 MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-level cache
 
 
-def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
-    """See `operators.kalman_operator`."""
+def kalman_forward(parameters, signals, layout, beliefs, facts, floors, variances=True):
+    """See `operators.kalman_operator`; the backward reads the variances: they are always there."""
     dtype = signals[0].dtype
     like, inputs, raw = kalman_arrays(parameters, signals, layout, floors)
     outputs = _filter(like, inputs, raw, belief_arrays(like, beliefs), row_facts(like, *facts))

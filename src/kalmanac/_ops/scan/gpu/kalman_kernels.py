@@ -117,7 +117,7 @@ def forward(
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
-    PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_VARIANCE: tl.constexpr, PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 6)."""
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
@@ -200,7 +200,8 @@ def forward(
                 m, P = m_new, P_new
             here = None if FULL else inside & (t + j < last)
             tl.store(mean_t + j * N, (m_at + m).to(out), mask=here)
-            tl.store(variance_t + j * N, (P_at + P).to(out), mask=here)
+            if HAS_VARIANCE:
+                tl.store(variance_t + j * N, (P_at + P).to(out), mask=here)
     if last == T:
         tl.store(m_end + i * N + n, m_at + m, mask=inside)
         tl.store(P_end + i * N + n, P_at + P, mask=inside)

@@ -120,10 +120,11 @@ class KalmanCall(Pointers):
         return self.a.new_empty(shape)
 
 
-def kalman_forward(parameters, signals, layout, beliefs, facts, floors):
+def kalman_forward(parameters, signals, layout, beliefs, facts, floors, variances=True):
     """See `operators.kalman_operator`."""
     w = split_signals(signals, layout)["w"]
-    mean, variance = (w.new_empty(w.shape) for _ in range(2))
+    mean = w.new_empty(w.shape)
+    variance = w.new_empty(w.shape if variances else (*w.shape[:2], 0))
     parts = spans(*sizes(w), *conditions(layout, facts))
     saved = parameters[0].new_empty(parts[-1].saved.stop)
     at = beliefs[:2]
@@ -167,7 +168,7 @@ def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[
         mean, variance, m_end, P_end, saved,
         *x.sizes(), mean.stride(0), *x.row_strides(), *(x.strides(s)[0] for s in start),
         *x.condition_strides(), *x.floors, HAS_START=start[0] is not None,
-        PREFETCH=x.prefetch, **x.constants,
+        HAS_VARIANCE=variance.shape[2] > 0, PREFETCH=x.prefetch, **x.constants,
     )  # fmt: skip
     return m_end, P_end
 
@@ -189,7 +190,7 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
         *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
     totals = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
     segment_kernels.total[(3, -(-x.N // 32))](
-        partials, *totals, len(parts), rows, x.N, TILE=32, BLOCK=32, num_warps=4
+        partials, *totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
     )
     g_parameters = [x.new(0) if p is None else g for g, p in zip(totals, parameters, strict=True)]
     g_prior = [g_m_prior, g_P_prior]
