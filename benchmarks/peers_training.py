@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     who.add_argument("--ours", metavar="ENCODER", help="train our agent with this encoder")
     who.add_argument("--peer-python", metavar="FILE", help="train the peer with this Python")
     parser.add_argument("--peer", choices=PEERS, default="recurrent-ppo", help="which of them")
-    parser.add_argument("--peer-source", metavar="FOLDER", help="of pomdp-baselines: its checkout")
+    parser.add_argument("--peer-source", metavar="FOLDER", help="pomdp-baselines: its checkout")
+    parser.add_argument("--peer-device", default="cpu", help="pomdp-baselines: cpu or cuda")
     parser.add_argument("--task", required=True, help="novel/Pendulum, say")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=20_000)
@@ -158,7 +159,8 @@ def peer(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     script = Path(__file__).parent / PEERS[options.peer]
     words = [options.peer_python, str(script), "--task", options.task]
     if options.peer_source:
-        words += ["--source", options.peer_source, "--set", *options.set]
+        words += ["--source", options.peer_source, "--device", options.peer_device]
+        words += ["--set", *options.set]
     for name in ("seed", "steps", "every", "episodes", "threads"):
         words += [f"--{name}", str(getattr(options, name))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:

@@ -70,8 +70,9 @@ def test_another_peer_has_its_script_its_checkout_and_its_settings(bench, tmp_pa
     words += [*SHORT, "--set", "sampled_seq_len=64", "--out", str(tmp_path)]
     assert bench("peers_training").main(words) == 0
     first, _ = read(tmp_path / "Pendulum-pomdp-baselines-seed3.jsonl")
-    assert "peer_pomdp_baselines.py --task novel/Pendulum --source theirs" in first["agent"]
-    assert "--set sampled_seq_len=64 --seed 3 --steps 300" in first["agent"]
+    told = first["agent"]
+    assert "peer_pomdp_baselines.py --task novel/Pendulum --source theirs --device cpu" in told
+    assert "--set sampled_seq_len=64 --seed 3 --steps 300" in told
 
 
 def test_their_pendulum_is_ours_by_old_gym_s_rules(bench):
