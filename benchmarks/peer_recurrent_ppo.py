@@ -1,8 +1,9 @@
 """sb3-contrib's RecurrentPPO in a NoVel task, with the settings that rl_zoo3 has for it.
 
 Called by `peers_training.py` with a Python that has rl_zoo3; it imports nothing of ours. Settings,
-environments and their wrappers are those of the installed rl_zoo3. Its first line of output tells
-versions and settings, each of the others an evaluation.
+environments and their wrappers are those of the installed rl_zoo3. It has none for POPGym: tasks of
+it have those of CartPoleNoVel, and the previous action in the observation by popgym's own wrappers.
+Its first line of output tells versions and settings, each of the others an evaluation.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 PACKAGES = ("rl_zoo3", "sb3_contrib", "stable_baselines3", "gymnasium", "torch", "numpy")
@@ -26,7 +28,7 @@ TOGETHER = 10  # episodes that are evaluated at once
 def main() -> None:
     """Train, and print lines of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--task", required=True, choices=IDS)
+    parser.add_argument("--task", required=True, help="novel/Pendulum, popgym/… say")
     for name in ("seed", "steps", "every", "episodes", "threads"):
         parser.add_argument(f"--{name}", required=True, type=int)
     options = parser.parse_args()
@@ -45,15 +47,17 @@ def train(options: argparse.Namespace, folder: str) -> None:
 
     torch.set_num_threads(options.threads)
     set_random_seed(options.seed)
+    suite, _, task = options.task.partition("/")
+    name, config = popgym(task, folder) if suite == "popgym" else (IDS[options.task], None)
     manager = ExperimentManager(
-        argparse.Namespace(), "ppo_lstm", IDS[options.task], folder, n_timesteps=options.steps,
-        eval_freq=-1, seed=options.seed, verbose=0, device="cpu",
+        argparse.Namespace(), "ppo_lstm", name, folder, n_timesteps=options.steps,
+        eval_freq=-1, seed=options.seed, verbose=0, device="cpu", config=config,
     )  # fmt: skip
     model, settings = manager.setup_experiment()
     show(
         {
             "agent": "RecurrentPPO (sb3-contrib)",
-            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "versions": versions(),
             "settings": {name: str(value) for name, value in settings.items()},
         }
     )
@@ -94,6 +98,30 @@ def train(options: argparse.Namespace, folder: str) -> None:
     model.learn(options.steps, callback=after_step)
     # It collects whole rollouts: what it learns from the last one comes after the last step
     evaluate(after="the last update")
+
+
+def popgym(task: str, folder: str) -> tuple[str, str]:
+    """Register a task of POPGym; return its id, and a file of settings that hold for it."""
+    import gymnasium
+    import popgym.envs
+    import rl_zoo3
+    import yaml
+    from popgym.wrappers import Flatten, PreviousAction
+
+    def make(**_: Any) -> Any:
+        return Flatten(PreviousAction(getattr(popgym.envs, task)()))
+
+    gymnasium.register(f"{task}-v0", entry_point=make)
+    theirs = Path(rl_zoo3.__file__).parent / "hyperparams" / "ppo_lstm.yml"
+    settings = yaml.safe_load(theirs.read_text())["CartPoleNoVel-v1"]
+    (file := Path(folder) / "popgym.yml").write_text(yaml.safe_dump({"default": settings}))
+    return f"{task}-v0", str(file)
+
+
+def versions() -> dict[str, str]:
+    """Those of the packages that matter here."""
+    names = [*PACKAGES, *(["popgym"] if "popgym" in sys.modules else [])]
+    return {name: importlib.metadata.version(name) for name in names}
 
 
 def show(row: dict[str, Any]) -> None:

@@ -1,15 +1,18 @@
-"""Our agent beside sb3-contrib's RecurrentPPO: the same NoVel task, steps and machine.
+"""Our agent beside two public ones: the same task, steps and machine.
 
     python benchmarks/peers_training.py --ours vssm+kf --task novel/Pendulum --seed 0 \
         --steps 20000 --update-to-data 0.5 --out results/novel
     python benchmarks/peers_training.py --peer-python PEER/bin/python --task novel/Pendulum \
         --seed 0 --steps 20000 --out results/novel
+    python benchmarks/peers_training.py --peer-python PEER/bin/python --peer pomdp-baselines \
+        --peer-source CHECKOUT --task novel/Pendulum --seed 0 --steps 20000 --out results/novel
 
-Ours is the library's RecurrentSAC with its defaults, but for what the command names. The peer has
-a process of its own and the Python of an environment in which `pip install rl_zoo3` was done, with
-the settings that rl_zoo3 has for the task. Each run leaves a file of JSON lines: what it was, then
-its evaluations. Clocks are those of the training, without evaluations: seconds that passed, and
-seconds that processors worked.
+Ours is the library's RecurrentSAC with its defaults, but for what the command names. A peer has a
+process of its own and the Python of an environment in which `pip install rl_zoo3` was done (popgym,
+too, for tasks of it): sb3-contrib's RecurrentPPO with settings of rl_zoo3; or, with ruamel.yaml and
+a checkout of its code, the recurrent SAC of pomdp-baselines with its own settings. Each run leaves
+a file of JSON lines: what it was, then its evaluations. Clocks are those of the training, without
+evaluations: seconds that passed, and seconds that processors worked.
 """
 
 import argparse
@@ -31,7 +34,10 @@ from kalmanac._sac.recurrent_sac import RecurrentSAC
 from record import on_record
 from report import print_table
 
-PEER = Path(__file__).parent / "peer_recurrent_ppo.py"
+PEERS = {
+    "recurrent-ppo": "peer_recurrent_ppo.py",
+    "pomdp-baselines": "peer_pomdp_baselines.py",
+}
 TOGETHER = 10  # episodes that are evaluated at once
 LATE = 0.9  # of the steps: evaluations from here on are averaged
 HEAD = ("", "step", "return", "±", "least", "seconds", "processor")
@@ -44,14 +50,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     who = parser.add_mutually_exclusive_group(required=True)
     who.add_argument("--ours", metavar="ENCODER", help="train our agent with this encoder")
     who.add_argument("--peer-python", metavar="FILE", help="train the peer with this Python")
+    parser.add_argument("--peer", choices=PEERS, default="recurrent-ppo", help="which of them")
+    parser.add_argument("--peer-source", metavar="FOLDER", help="pomdp-baselines: its checkout")
+    parser.add_argument("--peer-device", default="cpu", help="pomdp-baselines: cpu or cuda")
     parser.add_argument("--task", required=True, help="novel/Pendulum, say")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--update-to-data", type=float, default=1.0, help="ours")
     parser.add_argument("--num-envs", type=int, default=1, help="ours")
     parser.add_argument(
-        "--set", metavar="NAME=JSON", nargs="*", default=[], help="ours: settings other than those"
-    )
+        "--set", metavar="NAME=JSON", nargs="*", default=[],
+        help="ours, pomdp-baselines' train: settings other than those",
+    )  # fmt: skip
     parser.add_argument("--every", type=int, default=2_000, help="steps between evaluations")
     parser.add_argument("--episodes", type=int, default=50, help="of an evaluation")
     parser.add_argument("--threads", type=int, default=1)
@@ -59,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     torch.set_num_threads(options.threads)
     found = ours(options) if options.ours else peer(options)
-    agent = options.ours or "recurrent-ppo"
+    agent = options.ours or options.peer
     told = {"task": options.task, "seed": options.seed, "steps": options.steps}
     name = f"{options.task.partition('/')[2]}-{agent}-seed{options.seed}.jsonl"
     options.out.mkdir(parents=True, exist_ok=True)
@@ -146,7 +156,11 @@ class Watch(Callback):
 
 def peer(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The lines that the peer's own process prints."""
-    words = [options.peer_python, str(PEER), "--task", options.task]
+    script = Path(__file__).parent / PEERS[options.peer]
+    words = [options.peer_python, str(script), "--task", options.task]
+    if options.peer_source:
+        words += ["--source", options.peer_source, "--device", options.peer_device]
+        words += ["--set", *options.set]
     for name in ("seed", "steps", "every", "episodes", "threads"):
         words += [f"--{name}", str(getattr(options, name))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:

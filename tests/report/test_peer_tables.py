@@ -23,7 +23,8 @@ def test_printed_numbers():
     bullet = bullet_scores().scores
     assert (len(bullet), {len(row) for row in bullet.values()}) == (8, {6})
     assert bullet["Hopper-V"]["MF-RNN"] == (1003, 426)
-    assert bullet["HalfCheetah-V"]["SAC-Transformer"] == (-449,)
+    assert bullet["HalfCheetah-V"]["SAC-Transformer"] == (-449, 723)
+    assert {len(pair) for row in bullet.values() for pair in row.values()} == {2}
     own = popgym_own_scores().scores
     assert len(own) == 24
     assert own["RepeatPreviousHard"] == ((-0.428, 0.002), 0.191, "LMU")

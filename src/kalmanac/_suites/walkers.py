@@ -15,7 +15,8 @@ from kalmanac._suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
 AGENTS = ("vssm+kf", "gru", "memoryless", "oracle")
 SEEDS = range(3)
 STEPS = {"mujoco": 300_000, "bullet": 1_500_000}  # the latter as published
-INPUTS: dict[str, Any] = {"previous_action": True}  # of the memory, beside the observation
+# of the memory, beside the observation: as in pomdp-baselines, whose numbers are published
+INPUTS: dict[str, Any] = {"previous_action": True, "previous_reward": True}
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     **{agent: {"norm": True} for agent in ("vssm", "vssm+kf", "vssm+kf-u")},
     "transformer": {"dropout": TRANSFORMER_DROPOUT},
