@@ -1,6 +1,5 @@
 """Execute the notebook of examples/ and keep what comes: `python -m tests.docs.record_notebook`."""
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,4 +27,3 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as name:
         nbformat.write(executed(Path(name)), NOTEBOOK)
-    sys.exit(0)

@@ -9,7 +9,7 @@ import pytest
 
 from kalmanac._cli.program import main
 from kalmanac._envs import extras
-from kalmanac._envs.extras import EXTRAS, MissingExtraError, load, missing
+from kalmanac._envs.extras import EXTRAS, WITHOUT_WHEEL, MissingExtraError, load, missing
 from kalmanac._envs.registry import make_vector
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +67,20 @@ def test_one_line_says_what_to_install(extra, versions, told, installed, capsys,
     assert f"{extra}/…: {told}" in listed
 
 
+@pytest.mark.parametrize(
+    ("extra", "package", "last"), [("dmc", "dm_control", 12), ("bullet", "pybullet", 11)]
+)
+def test_a_python_without_wheels_is_named(extra, package, last, installed, monkeypatch):
+    installed(**{package: None})
+    monkeypatch.setattr(extras.sys, "version_info", (3, last, 9, "final", 0))
+    assert missing(extra) == f'{package} is not installed: pip install "kalmanac[{extra}]"'
+    monkeypatch.setattr(extras.sys, "version_info", (3, last + 1, 0, "final", 0))
+    assert missing(extra) == (
+        f"{package} is not installed: got Python 3.{last + 1}, expected one before "
+        f"3.{last + 1}, for which there are wheels"
+    )
+
+
 def test_a_package_that_fails_to_import_is_named(monkeypatch):
     def broken(name):
         raise AttributeError("module 'mujoco' has\nno attribute 'mjtGeom'")
@@ -84,5 +98,7 @@ def test_the_versions_are_those_of_the_project_file():
     text = (ROOT / "pyproject.toml").read_text()
     for packages in EXTRAS.values():
         for package, (lowest, beyond, _) in packages.items():
-            ranged, exact = f'"{package}>={lowest},<{beyond}"', f'"{package}=={lowest}"'
-            assert ranged in text or exact in text
+            ranged, exact = f'"{package}>={lowest},<{beyond}', f'"{package}=={lowest}"'
+            assert re.search(rf"{re.escape(ranged)}[;\"]", text) or exact in text
+    first = ".".join(map(str, WITHOUT_WHEEL["dm_control"]))  # newer Pythons leave it out
+    assert re.search(rf'"dm_control>=.*; python_version < \'{first}\'"', text)

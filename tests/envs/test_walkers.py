@@ -33,6 +33,13 @@ def test_every_task_has_its_row():
     assert {row.extra for row in rows.values()} == {"mujoco", "bullet"}
 
 
+@pytest.mark.skipif(bool(missing("mujoco")), reason="is not installed")
+def test_models_that_are_out_of_fashion_are_loaded_without_a_word(caplog):
+    pytest.importorskip("dm_control.mujoco")  # with it, MuJoCo's warnings become log messages
+    walker("mujoco/HalfCheetah-P").close()
+    assert caplog.text == ""
+
+
 def test_pybullet_s_masks_are_those_of_pomdp_baselines():
     bullet = ENGINES["bullet"]
     assert bullet["Hopper"].positions == (0, 1, 2, 6, 7, 8, 10, 12, 14)

@@ -6,6 +6,7 @@ Where one is missing or unsuitable, one line says so, with the command that puts
 import importlib
 import importlib.metadata
 import re
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 
@@ -32,6 +33,9 @@ EXTRAS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     },
 }
 
+# package → the first Python for which it, or what it needs, comes without a wheel
+WITHOUT_WHEEL = {"dm_control": (3, 13), "pybullet": (3, 12)}
+
 
 class MissingExtraError(ModuleNotFoundError):
     """A package that an environment needs is not there, or has a version that does not work.
@@ -51,6 +55,12 @@ def missing(extra: str) -> str | None:
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
+            python, without = sys.version_info[:2], WITHOUT_WHEEL.get(package)
+            if without is not None and python >= without:
+                return (
+                    f"{package} is not installed: got Python {python[0]}.{python[1]}, expected one "
+                    f"before {without[0]}.{without[1]}, for which there are wheels"
+                )
             return f'{package} is not installed: pip install "kalmanac[{extra}]"'
         if not _parts(lowest) <= _parts(version) < _parts(beyond):
             return (

@@ -16,6 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
 
 from kalmanac._envs.checkpointable import check_state
+from kalmanac._envs.dmc import quiet
 from kalmanac._envs.extras import load
 from kalmanac._envs.novel import HiddenNumbers
 from kalmanac._envs.wrappers import CorruptionWrapper, ObservationAsPrivileged
@@ -118,7 +119,8 @@ def walker(task: str = "mujoco/Hopper-P") -> gymnasium.Env[Any, Any]:
     env: gymnasium.Env[Any, Any]
     if engine == "mujoco":
         load("mujoco", "gymnasium.envs.mujoco")
-        env = MuJoCoWalker(gymnasium.make(machine.id, **machine.settings).unwrapped)
+        with quiet("absl"):  # as of dm_control's, one of its models is out of fashion
+            env = MuJoCoWalker(gymnasium.make(machine.id, **machine.settings).unwrapped)
     else:
         load("bullet", "pybullet_envs_gymnasium")
         env = gymnasium.make(machine.id).unwrapped
