@@ -11,6 +11,7 @@ from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.transfer import packed, sent, unpacked
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.episodes import Episodes
+from tests.waiting import never_waiting
 
 DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
 values = st.sampled_from(DTYPES).flatmap(
@@ -59,11 +60,8 @@ def test_values_of_both_sides_arrive_in_their_order_and_may_change_afterwards():
     host, there = torch.arange(5), torch.ones(2, device=device)
     flags = torch.tensor([True, False, True])
     torch.cuda._sleep(100_000_000)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         found = sent([flags, there, host], device)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     host.fill_(7)
     flags.fill_(False)
     assert found[0].tolist() == [True, False, True]
@@ -81,12 +79,9 @@ def test_steps_are_stored_on_a_gpu_without_waiting():
 
     replay.begin(at, seen())
     replay.settle()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         for _ in range(5):
             replay.add(at, at % 3, np.ones(4), at == 1, at == 2, seen())
             replay.begin(np.array([1, 2]), seen().map(lambda x: x[1:3]))
             replay.settle()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert replay.steps == 20

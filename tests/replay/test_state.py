@@ -9,6 +9,7 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._replay.episodes import Episodes
 from kalmanac._replay.sampling import RULES, Batch
 from tests.replay.model import CONTINUOUS, DISCRETE, assert_same
+from tests.waiting import never_waiting
 
 STREAMS = 5
 every_kind = pytest.mark.parametrize("sizes", [DISCRETE, CONTINUOUS], ids=["discrete", "full"])
@@ -148,12 +149,9 @@ def test_unpacked_batches_on_the_gpu_never_wait_for_the_device() -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     for rule in RULES:
         replay.sample_windows(8, 5, generator=generator, rule=rule)  # brings the table up to date
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with never_waiting():
             windows = replay.sample_windows(8, 5, generator=generator, rule=rule, burn_in=2)
             replay.gather(windows, 7, true_previous_action=True)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 def test_the_host_table_is_the_bookkeeping_itself() -> None:

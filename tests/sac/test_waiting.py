@@ -6,6 +6,7 @@ import torch
 from kalmanac._envs.best_arm import BestArmVector
 from kalmanac._sac.loop import TrainingLoop
 from tests.sac.small import small
+from tests.waiting import never_waiting
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,11 +24,8 @@ def test_once_recorded_nothing_waits_for_the_device(overlap: bool, normalize: bo
     for _ in range(20):  # the warm-up, and all graphs
         next(steps)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")  # waiting for an event is no error
-    try:
+    with never_waiting():
         for _ in range(20):
             next(steps)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert not loop.failures
     assert all(model.num_timesteps == 320 for model in models)
