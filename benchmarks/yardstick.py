@@ -136,7 +136,9 @@ def draw(
                     label = f"defaults {when}" if i == 0 else None
                     scores = [score(evaluation, "in") for evaluation in run]
                     axes.plot(steps, scores, color=color, lw=1.2, alpha=0.8, label=label)
-            axes.set(title=TASKS[name].env.removeprefix("popgym/"), xlabel="steps (thousands)")
+            title = TASKS[name].env.removeprefix("popgym/")
+            title += ", Oracle" * name.endswith("oracle")
+            axes.set(title=title, xlabel="steps (thousands)")
             axes.grid(axis="y", alpha=0.25)
             axes.legend(frameon=False, fontsize=8)
         for axes in np.ravel(panels)[len(names) :]:
