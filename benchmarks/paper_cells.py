@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kalmanac._lab.experiment import Experiment
+from kalmanac._settings import as_it_was
 from kalmanac._suites.best_arm import COSTS
 from kalmanac._suites.best_arm import paper as best_arm
 from kalmanac._suites.dmc import TASKS as CONTROL
@@ -241,9 +242,9 @@ def in_a_word(experiment: Experiment) -> str:
 def call(experiment: Experiment) -> str:
     """TASK FLAGS of `kalmanac train` that makes this run: what differs from the task's preset."""
     task = experiment.env
-    usual = usual_of(task, experiment.agent).to_data()
+    usual = as_it_was(usual_of(task, experiment.agent).to_data())
     words = [task, "--encoder", experiment.agent]
-    for name, value in experiment.to_data().items():
+    for name, value in as_it_was(experiment.to_data()).items():
         flag = f"--{name.replace('_', '-')}"
         if name.endswith("_settings"):
             told = {key: x for key, x in value.items() if usual[name].get(key) != x}

@@ -26,6 +26,7 @@ from pathlib import Path
 from kalmanac._files.run_reader import is_run, resumable
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.post_training import run_post_training
+from kalmanac._settings import as_it_was
 from kalmanac._suites.registry import SUITES
 from paper_cells import Cell, call, cells
 from paper_page import write_page
@@ -147,10 +148,10 @@ def cell_of(run: SmallRun) -> Cell:
 
 def _nearest(experiment: Experiment) -> str:
     """What keeps it from being one of the queue's."""
-    mine = experiment.to_data()
+    mine = as_it_was(experiment.to_data())
 
     def other(cell: Cell) -> dict[str, str]:
-        theirs = cell.experiment.to_data()
+        theirs = as_it_was(cell.experiment.to_data())
         return {k: f"{mine[k]!r}, expected {theirs[k]!r}" for k in mine if mine[k] != theirs[k]}
 
     differing = min((other(cell) for cell in cells().values()), key=len)

@@ -71,6 +71,7 @@ def shortened(agent: str = "vssm+kf", *, seed: int = 0) -> Experiment:
             "env_settings": {"horizon": 100},
             "label": SHORTENED,
             "total_steps": 24_000,
+            "average_span": None,
             "adam_betas": (0.9, 0.999),
             "learning_starts": 2_000,
             "learning_rate": 1e-3,
