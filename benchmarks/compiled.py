@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,12 @@ class Child:
         last = [x.strip() for x in self.errors.read().splitlines() if x.strip()][-1:]
         return {"why_not": f"exit status {self.process.returncode}: {''.join(last)[:300]}"}
 
+    def close(self) -> None:
+        """End it, if it has not ended, and close what led to it."""
+        self.process.kill()
+        with suppress(BrokenPipeError), self.process, self.errors:
+            pass
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure every case, print the table, write JSON; 1 if a rival was refused."""
@@ -130,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for child in children:
         left = options.budget - (time.perf_counter() - began)
         child.case.found |= timed(child) if left > 0 else {"why_not": "the budget is spent"}
+        child.close()
         print(f"{child.case.name}: {in_words(child.case.found)}", flush=True)
         keep()
     document["finished"] = True
@@ -190,10 +198,10 @@ def prepared(
                 keep()
         time.sleep(0.05)
     for child in children:
-        if not child.ready and not child.case.found:
-            child.process.kill()
+        if not child.ready:
             spent = time.perf_counter() - child.began
-            child.case.found = {"why_not": f"not ready after {spent:.0f} s"}
+            child.case.found = child.case.found or {"why_not": f"not ready after {spent:.0f} s"}
+            child.close()
     for case in waiting:
         case.found = {"why_not": "not begun within the budget"}
     return sorted((x for x in children if x.ready), key=lambda x: cases.index(x.case))
