@@ -14,7 +14,7 @@ from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.agent import Agent
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
-from kalmanac._sac.config import plain_settings
+from kalmanac._sac.config import Pretrained, plain_settings
 from kalmanac._sac.episode_data import (
     AddedEpisodes,
     EpisodeData,
@@ -147,6 +147,7 @@ class RecurrentSAC(Agent):
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
         work.make(updates, self, callbacks)
+        policy.learner.pretrained = Pretrained(near_data, self.num_timesteps)
         return self
 
     @answering(LEARN)
@@ -313,6 +314,7 @@ class RecurrentSAC(Agent):
         problem, policy = self._known()
         learned = policy.learner.averaged if policy_alone else policy.learner
         state = dict(learned.state_dict())
+        before = policy.learner.pretrained
         return {
             "config": asdict(self.settings) | {"seed": self.seed},
             "spaces": problem.to_json(),
@@ -320,6 +322,7 @@ class RecurrentSAC(Agent):
             "num_updates": self.num_updates,
             "normaliser": None if self.normalizer is None else self.normalizer.state_dict(),
             "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
+            **({"pretrained": list(before)} if before.near_data else {}),
             **({"learner": None, "policy": state} if policy_alone else {"learner": state}),
         }
 
@@ -331,6 +334,7 @@ class RecurrentSAC(Agent):
             self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
+        self.learner.pretrained = Pretrained(*document.get("pretrained", ()))
         if self.normalizer is not None:
             self.normalizer.load_state_dict(document["normaliser"])
         if self.return_scale is not None:
