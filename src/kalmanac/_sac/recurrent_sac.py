@@ -127,7 +127,8 @@ class RecurrentSAC(Agent):
 
         Args:
             near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone,
-                0 the usual updates, which nothing keeps from actions that the data never tried.
+                0 the usual updates, which nothing keeps from actions that the data never tried. In
+                an environment it goes on, divided by 1 + tau · the updates there.
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """
