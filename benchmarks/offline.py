@@ -67,11 +67,11 @@ TASKS = {
         },
     ),
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
-        env="dmc/cartpole-swingup", mediocre=40_000, trained=100_000, data=40_000, updates=8_000,
-        online=20_000, episodes=16, num_envs=20,
+        env="dmc/cartpole-swingup", mediocre=30_000, trained=70_000, data=20_000, updates=6_000,
+        online=40_000, episodes=10, num_envs=20,
         settings={
-            "encoder": "vssm+kf", "learning_starts": 5_000, "update_to_data": 0.5,
-            "initial_ent_coef": 0.1, "overlap": True,
+            "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
+            "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
         },
     ),
 }  # fmt: skip
