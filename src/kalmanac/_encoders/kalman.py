@@ -23,6 +23,7 @@ from kalmanac._encoders.layers import (
     ZeroOrderHold,
     inverse_softplus,
 )
+from kalmanac._ops.scan.embedded import embedded_scan, embeds
 from kalmanac._ops.scan.inputs import Belief, Filtering
 from kalmanac._ops.scan.kalman import kalman_scan_packed
 from kalmanac._ops.scan.layer import has_kalman_layer, kalman_layer
@@ -136,6 +137,21 @@ class KalmanLayer(HistoryEncoder):
             **self._conditions(steps, state, b),
         )
         return steps.zero_pads(z), last
+
+    def represent_embedded(
+        self, x: Tensor, embedder: nn.Linear, *, lengths: Tensor, reset: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """See `HistoryEncoder`."""
+        into, raw = self.in_projection, self.raw_process_noise
+        told = reset is not None or observed is not None or self.variance_feature
+        if told or raw is None or not embeds(x, into.weight, self.d_state):
+            return super().represent_embedded(
+                x, embedder, lengths=lengths, reset=reset, observed=observed
+            )
+        layers = (embedder.weight, embedder.bias), (into.weight, into.bias)
+        a, b = self.dynamics()
+        return self.out_projection(embedded_scan(a, b, raw, x, *layers, (self.r_min, self.q_min)))
 
     def beliefs(
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,

@@ -61,6 +61,33 @@ FREE = [
 
 
 @triton.jit
+def columns_of(projection, n, inside, N, COUNT: tl.constexpr):
+    """COUNT rows of the projection, at these channels."""
+    result = ()
+    for j in tl.static_range(COUNT):
+        result = result + (tl.load(projection + j * N + n, mask=inside, other=0.0),)
+    return result
+
+
+@triton.jit
+def projected(x, t, stop, x_t, columns, HAS_U: tl.constexpr, X: tl.constexpr, C: tl.constexpr):
+    """C rows of (u, w, r) from X inputs each; the columns of input e are k e … k e + k - 1 of k
+    signals, and the last ones are biases."""
+    us, ws, rs = (), (), ()
+    k: tl.constexpr = 3 if HAS_U else 2
+    for j in tl.static_range(C):
+        u, w, r = columns[X * k], columns[X * k + k - 2], columns[X * k + k - 1]
+        for e in tl.static_range(X):
+            seen = tl.load(x + (t + j) * x_t + e, mask=t + j < stop, other=0.0)
+            w += seen * columns[e * k + k - 2]
+            r += seen * columns[e * k + k - 1]
+            if HAS_U:
+                u += seen * columns[e * k]
+        us, ws, rs = us + (u,), ws + (w,), rs + (r,)
+    return us, ws, rs, ()
+
+
+@triton.jit
 def chunk_of_signals(
     u, w, r, q, t, stop, inside,
     u_t, w_t, r_t, q_t,
@@ -111,13 +138,14 @@ def slow_chunk(
 def forward(
     a, b, q, u, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
     mean, variance, m_end, P_end, saved,
-    T, S, K, out_i, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
+    projection, T, S, K, out_i, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
     reset_i, reset_t, observed_i, observed_t, r_floor: tl.float64, q_floor: tl.float64,
     N, u_t, w_t, r_t, q_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
-    HAS_VARIANCE: tl.constexpr, PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_VARIANCE: tl.constexpr, PREFETCH: tl.constexpr, X: tl.constexpr, C: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 6)."""
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
@@ -149,16 +177,22 @@ def forward(
     mean_row, variance_row = mean + i * out_i + n, variance + i * out_i + n
     kept = saved + (i * tl.cdiv(T, C) + first // C) * 2 * N + n
 
-    ahead = chunk_of_signals(
-        u_row, w_row, r_row, q_row, first, stop, inside, u_t, w_t, r_t, q_t,
-        HAS_U, Q_VARIES, FULL, C, dtype,
-    )  # fmt: skip
-    for t in range(first, last, C):
-        us, ws, rs, qs = ahead
+    if X > 0:
+        columns = columns_of(projection, n, inside, N, (3 if HAS_U else 2) * (X + 1))
+    else:
         ahead = chunk_of_signals(
-            u_row, w_row, r_row, q_row, tl.minimum(t + C, last - C) if FULL else t + C,
-            stop, inside, u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
+            u_row, w_row, r_row, q_row, first, stop, inside, u_t, w_t, r_t, q_t,
+            HAS_U, Q_VARIES, FULL, C, dtype,
         )  # fmt: skip
+    for t in range(first, last, C):
+        if X > 0:
+            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, X, C)
+        else:
+            us, ws, rs, qs = ahead
+            ahead = chunk_of_signals(
+                u_row, w_row, r_row, q_row, tl.minimum(t + C, last - C) if FULL else t + C,
+                stop, inside, u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
+            )  # fmt: skip
         if PREFETCH > 0:
             later = tl.minimum(t + (1 + PREFETCH) * C, last - C)
             prefetch(w_row, later, w_t, C)

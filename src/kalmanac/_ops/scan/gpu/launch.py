@@ -58,11 +58,17 @@ def neighbours(x: MaybeTensor) -> MaybeTensor:
 class KalmanCall(Pointers):
     """What all kernels of one Kalman scan share."""
 
-    def __init__(self, parameters, signals, layout, beliefs, facts, floors) -> None:
+    def __init__(
+        self, parameters, signals, layout, beliefs, facts, floors, projection=None
+    ) -> None:
         a = neighbours(parameters[0])
         b, q = (neighbours(x) for x in parameters[1:])
         super().__init__(a)
-        named = split_signals([neighbours(x) for x in signals], layout)
+        self.projection, signals = projection, [neighbours(x) for x in signals]
+        if projection is None:
+            named = split_signals(signals, layout)
+        else:
+            named = dict.fromkeys(layout, signals[0])
         self.a, self.b, self.u, self.w, self.r = a, b, named.get("u"), named["w"], named["r"]
         self.q = named.get("q", q)
         self.signals = {name: named.get(name) for name in "uwrq"}
@@ -70,9 +76,10 @@ class KalmanCall(Pointers):
         self.prior = tuple(neighbours(x) for x in beliefs[2:])
         self.lengths = neighbours(facts[0])
         self.reset, self.observed = facts[1:]
-        self.B, self.T, self.N = self.w.shape
+        (self.B, self.T, inputs), self.N = self.w.shape, len(a)
         flagged = self.reset is not None or self.observed is not None or "q" in named
-        chunk = kalman_chunk(self.B, self.T, self.N, self.lengths is not None, flagged)
+        most = chunk_of(projection)
+        chunk = kalman_chunk(self.B, self.T, self.N, self.lengths is not None, flagged, most)
         self.cut = segments(self.B, self.T, self.N, chunk)
         self.tile = tiling(self.B * self.cut.parts, self.cut.steps, self.N, chunk)
         self.prefetch = self.tile.prefetch if full(self) else 0
@@ -89,6 +96,7 @@ class KalmanCall(Pointers):
             "Q_RAW": floors[1] is not None,
             "N": fixed(self, self.N),
             **{f"{name}_t": fixed(self, self.strides(x)[1]) for name, x in self.signals.items()},
+            "X": 0 if projection is None else inputs,
             "C": self.tile.chunk,
             "BLOCK": self.tile.block,
             "FULL": full(self),
@@ -120,25 +128,27 @@ class KalmanCall(Pointers):
         return self.a.new_empty(shape)
 
 
-def kalman_forward(parameters, signals, layout, beliefs, facts, floors, variances=True):
-    """See `operators.kalman_operator`."""
-    w = split_signals(signals, layout)["w"]
-    mean = w.new_empty(w.shape)
-    variance = w.new_empty(w.shape if variances else (*w.shape[:2], 0))
-    parts = spans(*sizes(w), *conditions(layout, facts))
+def kalman_forward(
+    parameters, signals, layout, beliefs, facts, floors, variances=True, projection=None
+):
+    """See `operators.kalman_operator`. With a projection (n + 1, kN), the k signals are made of
+    inputs (B, T, n), the only one of `signals`, and a one."""
+    rows, steps, channels = *signals[0].shape[:2], len(parameters[0])
+    mean = signals[0].new_empty(rows, steps, channels)
+    variance = signals[0].new_empty(rows, steps, channels if variances else 0)
+    parts = spans(rows, steps, channels, *conditions(layout, facts), chunk_of(projection))
     saved = parameters[0].new_empty(parts[-1].saved.stop)
     at = beliefs[:2]
     for begin, end, kept in parts:
         own = [s[:, begin:end] for s in signals]
-        x = KalmanCall(parameters, own, layout, (*at, *beliefs[2:]), facts, floors)
+        x = KalmanCall(parameters, own, layout, (*at, *beliefs[2:]), facts, floors, projection)
         at = scan(x, mean[:, begin:end], variance[:, begin:end], saved[kept])
     return mean, variance, *at, saved
 
 
-def sizes(x: Tensor) -> tuple[int, int, int]:
-    """Rows, steps and channels."""
-    rows, steps, channels = x.shape
-    return rows, steps, channels
+def chunk_of(projection: Tensor | None) -> int:
+    """Steps a chunk, at most: what a projection keeps in registers leaves room for so many."""
+    return 16 if projection is None else 8 if len(projection) <= 9 else 4
 
 
 def conditions(layout, facts) -> tuple[bool, bool]:
@@ -165,7 +175,7 @@ def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[
     m_end, P_end = x.new(x.B, x.N), x.new(x.B, x.N)
     kalman_kernels.forward[x.grid(K)](
         *x.inputs(), *(x.tensor(s) for s in start), *x.conditions(),
-        mean, variance, m_end, P_end, saved,
+        mean, variance, m_end, P_end, saved, x.tensor(x.projection),
         *x.sizes(), mean.stride(0), *x.row_strides(), *(x.strides(s)[0] for s in start),
         *x.condition_strides(), *x.floors, HAS_START=start[0] is not None,
         HAS_VARIANCE=variance.shape[2] > 0, PREFETCH=x.prefetch, **x.constants,
@@ -173,26 +183,37 @@ def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[
     return m_end, P_end
 
 
-def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
-    """See `operators.kalman_operator`."""
-    g_signals = [s.new_empty(s.shape) for s in signals]
+def kalman_backward(
+    parameters, signals, layout, beliefs, facts, floors, outputs, given, projection=None
+):
+    """See `operators.kalman_operator`. The gradient of a projection stands in the signals' place;
+    its inputs have none."""
+    projects = projection is not None
+    g_signals = signals if projects else [s.new_empty(s.shape) for s in signals]
     g_mean, g_variance, *g_end = (neighbours(g) for g in given)
-    parts = spans(*sizes(outputs[0]), *conditions(layout, facts))
+    parts = spans(*outputs[0].shape, *conditions(layout, facts), chunk_of(projection))
     # outside of segments, one partial sum a row and span
-    K = KalmanCall(parameters, signals, layout, beliefs, facts, floors).cut.parts
+    K = KalmanCall(parameters, signals, layout, beliefs, facts, floors, projection).cut.parts
     rows, channels = len(outputs[0]) * K, outputs[0].shape[2]
-    partials = parameters[0].new_empty(len(parts), 3, rows, channels)
+    sums_of_rows = 3 + (len(layout) * len(projection) if projects else 0)
+    partials = parameters[0].new_empty(len(parts), sums_of_rows, rows, channels)
     for (begin, end, kept), sums in zip(reversed(parts), partials, strict=True):
         own = [s[:, begin:end] for s in signals]
-        x = KalmanCall(parameters, own, layout, beliefs, facts, floors)
-        named = split_signals([g[:, begin:end] for g in g_signals], layout)
+        x = KalmanCall(parameters, own, layout, beliefs, facts, floors, projection)
+        named = x.signals
+        if not projects:
+            named = split_signals([g[:, begin:end] for g in g_signals], layout)
         slopes = [None if g is None else g[:, begin:end] for g in (g_mean, g_variance)]
         *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
-    totals = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
-    segment_kernels.total[(3, -(-x.N // 32))](
-        partials, *totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
+    totals = x.new(sums_of_rows, x.N)
+    segment_kernels.total[(sums_of_rows, -(-x.N // 32))](
+        partials, totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
     )
-    g_parameters = [x.new(0) if p is None else g for g, p in zip(totals, parameters, strict=True)]
+    if projects:
+        g_signals = [totals[3:].view(projection.shape)]
+    g_parameters = [
+        x.new(0) if p is None else g for g, p in zip(totals[:3], parameters, strict=True)
+    ]
     g_prior = [g_m_prior, g_P_prior]
     if not x.constants["HAS_RESET"]:
         g_prior = [x.a.new_zeros(x.B, x.N) if p is not None else p for p in x.prior]
@@ -220,7 +241,7 @@ def adjoint(x: KalmanCall, saved, slopes, g_end, named, partials):
             *x.inputs(), *x.conditions(), saved,
             x.tensor(g_mean), x.tensor(g_variance), *(x.tensor(e) for e in ends),
             partials, *(x.tensor(named.get(s)) for s in "uwrq"), *g_start, *g_prior, summary,
-            *x.sizes(), *x.row_strides(), *x.condition_strides(),
+            x.tensor(x.projection), *x.sizes(), *x.row_strides(), *x.condition_strides(),
             *(x.strides(g)[0] for g in (g_mean, g_variance, *ends, named["w"])), *x.floors,
             gm_t=fixed(x, x.strides(g_mean)[1]), gP_t=fixed(x, x.strides(g_variance)[1]),
             g_t=fixed(x, named["w"].stride(1)),

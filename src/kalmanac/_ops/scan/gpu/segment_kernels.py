@@ -31,7 +31,7 @@ def summarise(
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
-    C: tl.constexpr, BLOCK: tl.constexpr,
+    X: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each segment as a `Filter` element (A, b, C, η, J), step appended to step.
 
@@ -199,20 +199,16 @@ def chain_adjoint(
 
 @triton.jit(do_not_specialize=["R", "N"])
 def total(
-    partials, first, second, third, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
+    partials, totals, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Sums of (parts, 3, R, N) over parts and R, always in the same order, one for each of three
-    outputs (N,)."""
+    """Sums (P, N) of (parts, P, R, N) over parts and R, always in the same order."""
     which = tl.program_id(0)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, TILE)
     sums = tl.zeros((TILE, BLOCK), partials.dtype.element_ty)
     for part in range(parts):
-        begin = (part * 3 + which).to(tl.int64) * R
+        begin = (part * tl.num_programs(0) + which).to(tl.int64) * R
         for s in range(0, R, TILE):
             at = (begin + s + k[:, None]) * N + n[None, :]
             sums += tl.load(partials + at, mask=(s + k[:, None] < R) & (n[None, :] < N), other=0.0)
-    x = tl.sum(sums, 0)
-    tl.store(first + n, x, mask=(which == 0) & (n < N))
-    tl.store(second + n, x, mask=(which == 1) & (n < N))
-    tl.store(third + n, x, mask=(which == 2) & (n < N))
+    tl.store(totals + which * N + n, tl.sum(sums, 0), mask=n < N)

@@ -1,0 +1,91 @@
+"""The Kalman scan of an embedding's projection, on a GPU: two linear layers in a row are one.
+
+The filter's signals are W₂ (W₁ x + c₁) + c₂, one projection (n + 1, kN) of x and a one, and nobody
+asks for the gradient of x. With few inputs they are made inside the scan, and so is the gradient of
+the projection: neither signals nor their gradients, kN numbers a step each, are ever in memory.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from kalmanac._ops.dense import MOST
+from kalmanac._ops.dispatch import fused_products
+
+FEW = 8  # inputs: each takes twice as many registers as there are signals
+
+
+def embeds(x: Tensor, into: Tensor, channels: int) -> bool:
+    """Return whether `embedded_scan` takes x (B, T, n), for W₂ = `into`."""
+    if x.requires_grad or not x.numel() or len(into) > MOST or not fused_products(x, into):
+        return False
+    from kalmanac._ops.scan.gpu.tiling import cut_in_time
+
+    return not cut_in_time(x.shape[0], x.shape[1], channels)
+
+
+def embedded_scan(
+    a: Tensor, b: Tensor | None, q: Tensor, x: Tensor, embedder: tuple[Tensor, Tensor],
+    into: tuple[Tensor, Tensor], floors: tuple[float, float],
+) -> Tensor:  # fmt: skip
+    """Return the posterior means (B, T, N), from N(0, 1), of signals that x (B, T, n) makes.
+
+    The plain form is `kalman_scan_packed` of both layers, one after the other (`represent`).
+
+    Args:
+        embedder: W₁ (E, n) and c₁ (E,).
+        into: W₂ (kN, E) and c₂ (kN,) of the signals u, w and r; without b, of w and r.
+        floors: of the noises of readings and process, which are softplus of r and of q.
+    """
+    return EmbeddedScan.apply(floors, a, b, q, x, *embedder, *into)
+
+
+class EmbeddedScan(torch.autograd.Function):
+    """`embedded_scan`, differentiable but for x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, floors: tuple[float, float], a: Tensor, b: Tensor | None, q: Tensor, x: Tensor,
+        *layers: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """See `embedded_scan`."""
+        from kalmanac._ops.dense_kernels import product
+        from kalmanac._ops.scan.gpu.launch import kalman_forward
+        from kalmanac._ops.scan.gpu.projection_kernels import composed
+
+        projection = composed(*layers)
+        inside: Tensor | None = projection
+        signals = x = x.contiguous()
+        if x.shape[2] > FEW:
+            rows = product(x.flatten(0, 1), projection[:-1], projection[-1], exact=False)
+            inside, signals = None, rows.view(*x.shape[:2], -1)
+        ctx.told = ("wr" if b is None else "uwr", (None,) * 4, (None,) * 3, floors)
+        mean, variance, *_, saved = kalman_forward(
+            (a, b, q), [signals], *ctx.told, variances=False, projection=inside
+        )
+        ctx.save_for_backward(a, b, q, x, *layers, inside, signals, mean, variance, saved)
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_mean: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of a, b, q and of both layers."""
+        from kalmanac._ops.dense_kernels import gradients
+        from kalmanac._ops.scan.gpu.launch import kalman_backward
+        from kalmanac._ops.scan.gpu.projection_kernels import taken_apart
+
+        a, b, q, x, w1, c1, w2, _, inside, signals, *outputs = ctx.saved_tensors
+        slopes = (g_mean, None, None, None)
+        g_a, g_b, g_q, slope, *_ = kalman_backward(
+            (a, b, q), [signals], *ctx.told, outputs=outputs, given=slopes, projection=inside
+        )
+        if inside is None:
+            pair = (x.flatten(0, 1)[None], slope.flatten(0, 1)[None])
+            ((weights, biases),) = gradients([pair], False, exact=False)
+            parts = weights[0], biases[0, 0]
+        else:
+            parts = slope[:-1], slope[-1]
+        g_layers = taken_apart(*parts, w1, c1, w2)
+        return None, g_a, None if b is None else g_b, g_q, None, *g_layers
