@@ -61,10 +61,11 @@ class EmbeddedScan(torch.autograd.Function):
         if x.shape[2] > FEW:
             rows = product(x.flatten(0, 1), projection[:-1], projection[-1], exact=False)
             inside, signals = None, rows.view(*x.shape[:2], -1)
-        ctx.told = ("wr" if b is None else "uwr", (None,) * 4, (None,) * 3, floors)
+        ctx.layout, ctx.floors = "wr" if b is None else "uwr", floors
         mean, variance, *_, saved = kalman_forward(
-            (a, b, q), [signals], *ctx.told, variances=False, projection=inside
-        )
+            (a, b, q), [signals], ctx.layout, (None,) * 4, (None,) * 3, floors,
+            variances=False, projection=inside,
+        )  # fmt: skip
         ctx.save_for_backward(a, b, q, x, *layers, inside, signals, mean, variance, saved)
         return mean
 
@@ -77,10 +78,10 @@ class EmbeddedScan(torch.autograd.Function):
         from kalmanac._ops.scan.gpu.projection_kernels import taken_apart
 
         a, b, q, x, w1, c1, w2, _, inside, signals, *outputs = ctx.saved_tensors
-        slopes = (g_mean, None, None, None)
         g_a, g_b, g_q, slope, *_ = kalman_backward(
-            (a, b, q), [signals], *ctx.told, outputs=outputs, given=slopes, projection=inside
-        )
+            (a, b, q), [signals], ctx.layout, (None,) * 4, (None,) * 3, ctx.floors, outputs,
+            (g_mean, None, None, None), inside,
+        )  # fmt: skip
         if inside is None:
             pair = (x.flatten(0, 1)[None], slope.flatten(0, 1)[None])
             ((weights, biases),) = gradients([pair], False, exact=False)

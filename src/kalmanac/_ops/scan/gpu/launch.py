@@ -133,7 +133,7 @@ def kalman_forward(
 ):
     """See `operators.kalman_operator`. With a projection (n + 1, kN), the k signals are made of
     inputs (B, T, n), the only one of `signals`, and a one."""
-    rows, steps, channels = *signals[0].shape[:2], len(parameters[0])
+    (rows, steps), channels = signals[0].shape[:2], len(parameters[0])
     mean = signals[0].new_empty(rows, steps, channels)
     variance = signals[0].new_empty(rows, steps, channels if variances else 0)
     parts = spans(rows, steps, channels, *conditions(layout, facts), chunk_of(projection))
@@ -191,18 +191,18 @@ def kalman_backward(
     projects = projection is not None
     g_signals = signals if projects else [s.new_empty(s.shape) for s in signals]
     g_mean, g_variance, *g_end = (neighbours(g) for g in given)
-    parts = spans(*outputs[0].shape, *conditions(layout, facts), chunk_of(projection))
+    B, T, channels = outputs[0].shape
+    parts = spans(B, T, channels, *conditions(layout, facts), chunk_of(projection))
     # outside of segments, one partial sum a row and span
     K = KalmanCall(parameters, signals, layout, beliefs, facts, floors, projection).cut.parts
-    rows, channels = len(outputs[0]) * K, outputs[0].shape[2]
+    rows = B * K
     sums_of_rows = 3 + (len(layout) * len(projection) if projects else 0)
     partials = parameters[0].new_empty(len(parts), sums_of_rows, rows, channels)
     for (begin, end, kept), sums in zip(reversed(parts), partials, strict=True):
         own = [s[:, begin:end] for s in signals]
         x = KalmanCall(parameters, own, layout, beliefs, facts, floors, projection)
-        named = x.signals
-        if not projects:
-            named = split_signals([g[:, begin:end] for g in g_signals], layout)
+        own = [g[:, begin:end] for g in g_signals]
+        named = x.signals if projects else dict(split_signals(own, layout))
         slopes = [None if g is None else g[:, begin:end] for g in (g_mean, g_variance)]
         *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
     totals = x.new(sums_of_rows, x.N)
