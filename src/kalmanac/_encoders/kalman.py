@@ -23,7 +23,7 @@ from kalmanac._encoders.layers import (
     ZeroOrderHold,
     inverse_softplus,
 )
-from kalmanac._ops.scan.embedded import embedded_scan, embeds
+from kalmanac._ops.embedded import embedded_scan, embeds
 from kalmanac._ops.scan.inputs import Belief, Filtering
 from kalmanac._ops.scan.kalman import kalman_scan_packed
 from kalmanac._ops.scan.layer import has_kalman_layer, kalman_layer
@@ -150,8 +150,9 @@ class KalmanLayer(HistoryEncoder):
                 x, embedder, lengths=lengths, reset=reset, observed=observed
             )
         layers = (embedder.weight, embedder.bias), (into.weight, into.bias)
-        a, b = self.dynamics()
-        return self.out_projection(embedded_scan(a, b, raw, x, *layers, (self.r_min, self.q_min)))
+        dynamics, floors = self.dynamics, (self.r_min, self.q_min)
+        system = dynamics.log_rate, dynamics.input_gain, dynamics.raw_step_size
+        return self.out_projection(embedded_scan(system, raw, x, *layers, floors))
 
     def beliefs(
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,

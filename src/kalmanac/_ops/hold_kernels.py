@@ -65,7 +65,7 @@ def hold_forward(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> lis
     found = [torch.empty_like(log_rate) for _ in range(1 if gain is None else 2)]
     forward[(1,)](
         log_rate, log_rate if gain is None else gain, raw_step, found[0], found[-1],
-        len(log_rate), HAS_GAIN=gain is not None, BLOCK=_block(log_rate),
+        len(log_rate), HAS_GAIN=gain is not None, BLOCK=block_of(log_rate),
     )  # fmt: skip
     return found
 
@@ -80,10 +80,10 @@ def hold_backward(
     backward[(1,)](
         log_rate, log_rate if gain is None else gain, raw_step, given[0], given[-1],
         found[0], found[-1], found[1], len(log_rate),
-        HAS_GAIN=gain is not None, BLOCK=_block(log_rate),
+        HAS_GAIN=gain is not None, BLOCK=block_of(log_rate),
     )  # fmt: skip
     return found
 
 
-def _block(x: Tensor) -> int:
+def block_of(x: Tensor) -> int:
     return max(triton.next_power_of_2(len(x)), 32)

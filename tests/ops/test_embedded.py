@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from kalmanac._encoders import kalman as kalman_layers
 from kalmanac._encoders.kalman import KalmanLayer
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
-from kalmanac._ops.scan.embedded import FEW, embedded_scan, embeds
+from kalmanac._ops.embedded import FEW, embedded_scan, embeds
+from kalmanac._ops.hold import plain_hold
 from kalmanac._ops.scan.kalman import kalman_scan_packed
 
 pytest.importorskip("triton")
@@ -23,24 +24,25 @@ def given(inputs: int, channels: int, signals: int) -> dict[str, Tensor]:
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=random, dtype=torch.float64)
 
-    found = {"a": torch.linspace(0.5, 0.999, channels, dtype=torch.float64), "q": draw(channels)}
+    found = {"rate": draw(channels), "step": draw(), "q": draw(channels)}
     found |= {"W1": draw(6, inputs) / inputs, "c1": draw(6)}
     found |= {"W2": draw(signals * channels, 6), "c2": draw(signals * channels)}
-    return found | ({"b": draw(channels)} if signals == 3 else {})
+    return found | ({"gain": draw(channels)} if signals == 3 else {})
 
 
 def plain(p: dict[str, Tensor], x: Tensor) -> Tensor:
     h = F.linear(x, p["W1"], p["c1"])
-    layout = "uwr" if "b" in p else "wr"
+    layout = "uwr" if "gain" in p else "wr"
+    a, b = plain_hold(p["rate"], p.get("gain"), p["step"])
     return kalman_scan_packed(
-        p["a"], F.linear(h, p["W2"], p["c2"]), p["q"], layout=layout, b=p.get("b"),
+        a, F.linear(h, p["W2"], p["c2"]), p["q"], layout=layout, b=b,
         r_floor=FLOORS[0], q_floor=FLOORS[1], backend="reference",
     )[0].mean  # fmt: skip
 
 
 def fused(p: dict[str, Tensor], x: Tensor) -> Tensor:
     layers = (p["W1"], p["c1"]), (p["W2"], p["c2"])
-    return embedded_scan(p["a"], p.get("b"), p["q"], x, *layers, FLOORS)
+    return embedded_scan((p["rate"], p.get("gain"), p["step"]), p["q"], x, *layers, FLOORS)
 
 
 @pytest.mark.parametrize("device", DEVICES)

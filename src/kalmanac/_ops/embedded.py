@@ -27,19 +27,21 @@ def embeds(x: Tensor, into: Tensor, channels: int) -> bool:
 
 
 def embedded_scan(
-    a: Tensor, b: Tensor | None, q: Tensor, x: Tensor, embedder: tuple[Tensor, Tensor],
-    into: tuple[Tensor, Tensor], floors: tuple[float, float],
+    system: tuple[Tensor, Tensor | None, Tensor], q: Tensor, x: Tensor,
+    embedder: tuple[Tensor, Tensor], into: tuple[Tensor, Tensor], floors: tuple[float, float],
 ) -> Tensor:  # fmt: skip
     """Return the posterior means (B, T, N), from N(0, 1), of signals that x (B, T, n) makes.
 
-    The plain form is `kalman_scan_packed` of both layers, one after the other (`represent`).
+    The plain form is `zero_order_hold`, and `kalman_scan_packed` of both layers, one after the
+    other (`represent`).
 
     Args:
+        system: log |Ã| (N,), B̃ (N,) or None, and Δ̃ (), as `zero_order_hold` takes them.
         embedder: W₁ (E, n) and c₁ (E,).
-        into: W₂ (kN, E) and c₂ (kN,) of the signals u, w and r; without b, of w and r.
+        into: W₂ (kN, E) and c₂ (kN,) of the signals u, w and r; without B̃, of w and r.
         floors: of the noises of readings and process, which are softplus of r and of q.
     """
-    return EmbeddedScan.apply(floors, a, b, q, x, *embedder, *into)
+    return EmbeddedScan.apply(floors, *system, q, x, *embedder, *into)
 
 
 class EmbeddedScan(torch.autograd.Function):
@@ -47,15 +49,16 @@ class EmbeddedScan(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, floors: tuple[float, float], a: Tensor, b: Tensor | None, q: Tensor, x: Tensor,
-        *layers: Tensor,
+        ctx: Any, floors: tuple[float, float], log_rate: Tensor, gain: Tensor | None,
+        raw_step: Tensor, q: Tensor, x: Tensor, *layers: Tensor,
     ) -> Tensor:  # fmt: skip
         """See `embedded_scan`."""
         from kalmanac._ops.dense_kernels import product
+        from kalmanac._ops.embedded_kernels import composed
         from kalmanac._ops.scan.gpu.launch import kalman_forward
-        from kalmanac._ops.scan.gpu.projection_kernels import composed
 
-        projection = composed(*layers)
+        system = log_rate, gain, raw_step
+        projection, a, b = composed(system, *layers)
         inside: Tensor | None = projection
         signals = x = x.contiguous()
         if x.shape[2] > FEW:
@@ -66,18 +69,20 @@ class EmbeddedScan(torch.autograd.Function):
             (a, b, q), [signals], ctx.layout, (None,) * 4, (None,) * 3, floors,
             variances=False, projection=inside,
         )  # fmt: skip
-        ctx.save_for_backward(a, b, q, x, *layers, inside, signals, mean, variance, saved)
+        ctx.save_for_backward(*system, a, b, q, x, *layers, inside, signals, mean, variance, saved)
         return mean
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_mean: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of a, b, q and of both layers."""
+        """Return the gradients of the system, of q and of both layers."""
         from kalmanac._ops.dense_kernels import gradients
+        from kalmanac._ops.embedded_kernels import taken_apart
         from kalmanac._ops.scan.gpu.launch import kalman_backward
-        from kalmanac._ops.scan.gpu.projection_kernels import taken_apart
 
-        a, b, q, x, w1, c1, w2, _, inside, signals, *outputs = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        system, outputs = saved[:3], saved[-3:]
+        a, b, q, x, *layers, inside, signals = saved[3:-3]
         g_a, g_b, g_q, slope, *_ = kalman_backward(
             (a, b, q), [signals], ctx.layout, (None,) * 4, (None,) * 3, ctx.floors, outputs,
             (g_mean, None, None, None), inside,
@@ -88,5 +93,5 @@ class EmbeddedScan(torch.autograd.Function):
             parts = weights[0], biases[0, 0]
         else:
             parts = slope[:-1], slope[-1]
-        g_layers = taken_apart(*parts, w1, c1, w2)
-        return None, g_a, None if b is None else g_b, g_q, None, *g_layers
+        g_system, g_layers = taken_apart(system, g_a, g_b, *parts, *layers[:3])
+        return None, *g_system, g_q, None, *g_layers
