@@ -54,11 +54,13 @@ def collected(at, off):
 
 
 @triton.jit
-def with_step(sums, bars, x, valid, X: tl.constexpr):
+def with_step(sums, bars, x, valid, FULL: tl.constexpr, X: tl.constexpr):
     """Sums over steps of the signals' gradients times X inputs and a one, with one more step."""
     found = ()
     for e in tl.static_range(X + 1):
-        seen = tl.load(x + e, mask=valid, other=0.0) if e < X else 1.0
+        seen = 1.0
+        if e < X:
+            seen = tl.load(x + e) if FULL else tl.load(x + e, mask=valid, other=0.0)
         for s in tl.static_range(len(bars)):
             found = found + (sums[e * len(bars) + s] + bars[s] * seen,)
     return found
@@ -149,7 +151,7 @@ def backward(
         m_ahead = tl.load(kept, mask=inside, other=0.0)
         P_ahead = tl.load(kept + N, mask=inside, other=1.0)
         if X > 0:
-            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, X, C)
+            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, FULL, X, C)
         else:
             us, ws, rs, qs = ahead
             ahead = chunk_of_signals(
@@ -243,7 +245,8 @@ def backward(
                 u_bar = b_ * c_bar if HAS_B else c_bar
                 if X > 0:
                     bars = (u_bar, w_bar, r_bar) if HAS_U else (w_bar, r_bar)
-                    of_columns = with_step(of_columns, bars, w + i * w_i + (t + j) * w_t, valid, X)
+                    x_j = w + i * w_i + t * w_t + j * w_t
+                    of_columns = with_step(of_columns, bars, x_j, valid, FULL, X)
                 else:
                     tl.store(g_r + to, r_bar.to(out), mask=here)
                     tl.store(g_w + to, w_bar.to(out), mask=here)

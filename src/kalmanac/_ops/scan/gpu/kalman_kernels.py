@@ -70,7 +70,10 @@ def columns_of(projection, n, inside, N, COUNT: tl.constexpr):
 
 
 @triton.jit
-def projected(x, t, stop, x_t, columns, HAS_U: tl.constexpr, X: tl.constexpr, C: tl.constexpr):
+def projected(
+    x, t, stop, x_t, columns,
+    HAS_U: tl.constexpr, FULL: tl.constexpr, X: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
     """C rows of (u, w, r) from X inputs each; the columns of input e are k e … k e + k - 1 of k
     signals, and the last ones are biases."""
     us, ws, rs = (), (), ()
@@ -78,7 +81,8 @@ def projected(x, t, stop, x_t, columns, HAS_U: tl.constexpr, X: tl.constexpr, C:
     for j in tl.static_range(C):
         u, w, r = columns[X * k], columns[X * k + k - 2], columns[X * k + k - 1]
         for e in tl.static_range(X):
-            seen = tl.load(x + (t + j) * x_t + e, mask=t + j < stop, other=0.0)
+            at = x + t * x_t + (j * x_t + e)
+            seen = tl.load(at) if FULL else tl.load(at, mask=t + j < stop, other=0.0)
             w += seen * columns[e * k + k - 2]
             r += seen * columns[e * k + k - 1]
             if HAS_U:
@@ -186,7 +190,7 @@ def forward(
         )  # fmt: skip
     for t in range(first, last, C):
         if X > 0:
-            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, X, C)
+            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, FULL, X, C)
         else:
             us, ws, rs, qs = ahead
             ahead = chunk_of_signals(
