@@ -148,7 +148,7 @@ def compute(c: Candidate, p: Problem) -> list[Tensor]:
     """These perceptrons, as an update computes them."""
     hidden, slopes = p.hidden, p.slopes
     if c.part == "forward":
-        y, kept = mlp_kernels.forward([p.x], p.weights, p.biases, keep=True, exact=False)
+        y, kept = mlp_kernels.forward(p.x, p.weights, p.biases, keep=True, exact=False)
         return [y, *kept]
     if c.part == "slopes":
         into, found = mlp_kernels.backward(

@@ -80,34 +80,6 @@ def test_a_part_without_rows_gives_gradients_of_zero() -> None:
         assert not x.grad.any()
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("hidden", [(16,), (16, 32)])
-@pytest.mark.parametrize("parts", [(5,), (3, 1), (2, 3, 4), (1, 2, 3, 4)])
-def test_parts_are_read_where_they_lie(
-    parts: tuple[int, ...], hidden: tuple[int, ...], device: str
-) -> None:
-    """Views of wider tensors, as many as there may be, and gradients of one in their middle."""
-    random = torch.Generator().manual_seed(0)
-    dtype = torch.float64 if device == "cpu" else torch.float32
-
-    def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=random, dtype=torch.float64).to(device, dtype)
-
-    given = [draw(3, 13, n + 2)[..., 1:-1] for n in parts]
-    middle = given[len(given) // 2].requires_grad_()
-    widths = (sum(parts), *hidden, 2)
-    weights = [draw(2, n, m).requires_grad_() for n, m in pairwise(widths)]
-    biases = [draw(2, 1, m).requires_grad_() for m in widths[1:]]
-    learned = [middle, *weights, *biases]
-    found = fused_mlp(given, weights, biases, exact=True)
-    truth = wide_mlp(given, weights, biases)
-    slope = draw(*truth.shape)
-    near = 1e-12 if device == "cpu" else 2e-5
-    assert (found - truth).norm() <= near * truth.norm()
-    for x, y in zip(*(torch.autograd.grad(y, learned, slope) for y in (found, truth)), strict=True):
-        assert (x - y).norm() <= near * y.norm()
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("widths", [(17, 256, 3), (24, 256, 256, 5)])
 def test_rounded_products_stay_near(widths: tuple[int, ...]) -> None:

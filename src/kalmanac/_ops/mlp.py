@@ -310,28 +310,26 @@ def fused_mlp(
     tensors = (*parts, *weights, *biases)
     if differentiates(*tensors):
         return FusedMLP.apply(exact, len(parts), *tensors)
-    y, _ = _through(_rows(parts), weights, biases, keep=False, exact=exact)
+    y, _ = _through(_joined(parts), weights, biases, keep=False, exact=exact)
     return y.unflatten(1, parts[0].shape[:-1])
 
 
 def _through(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    exact: bool, learns: bool = True, x: Tensor | None = None,
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
+    exact: bool, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """Return the output (K, rows, m), and what the backward needs of hidden layers. The parts are
-    written to x, if it is given."""
+    """Return the output (K, rows, m), and what the backward needs of hidden layers."""
     from kalmanac._ops.mlp_kernels import forward, shallow_forward
 
     if len(weights) == 2:
-        return shallow_forward(parts, weights, biases, exact=exact, x=x), []
-    return forward(parts, weights, biases, keep=keep, exact=exact, learns=learns, x=x)
+        return shallow_forward(x, weights, biases, exact=exact), []
+    return forward(x, weights, biases, keep=keep, exact=exact, learns=learns)
 
 
-def _rows(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts as (rows, n') each; of more than three, the rest as one."""
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """Join the parts as (rows, n), side by side."""
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
-    rows = rows if len(rows) <= 3 else [*rows[:2], torch.cat(rows[2:], 1)]
-    return [x if x.stride(1) == 1 else x.contiguous() for x in rows]
+    return torch.cat(rows, 1) if len(rows) > 1 else rows[0].contiguous()
 
 
 class FusedMLP(torch.autograd.Function):
@@ -342,11 +340,11 @@ class FusedMLP(torch.autograd.Function):
         """See `mlp`."""
         parts, layers = tensors[:count], tensors[count:]
         depth = len(layers) // 2
-        rows, learns = _rows(parts), any(ctx.needs_input_grad[2 + count :])
-        x = rows[0].new_empty(len(rows[0]), layers[0].shape[1]) if learns or depth == 2 else None
+        x = _joined(parts)
         y, hidden = _through(
-            rows, layers[:depth], layers[depth:], keep=True, exact=exact, learns=learns, x=x
-        )
+            x, layers[:depth], layers[depth:], keep=True, exact=exact,
+            learns=any(ctx.needs_input_grad[2 + count :]),
+        )  # fmt: skip
         ctx.shapes, ctx.depth, ctx.exact = [part.shape for part in parts], depth, exact
         ctx.save_for_backward(x, layers[depth], *layers[:depth], *hidden)
         return y.unflatten(1, parts[0].shape[:-1])

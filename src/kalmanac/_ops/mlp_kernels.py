@@ -12,8 +12,7 @@ of one hidden layer are no products.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -57,23 +56,10 @@ def relu(x):
 
 
 @triton.jit
-def side_by_side(p, q, r, x, i, c, here, to_q, to_r, n, p_r, q_r, r_r, KEEP: tl.constexpr):
-    """Rows i (…, 1) of three parts, at columns c: the second from to_q on, the third from to_r on.
-    The first perceptron's program keeps them in x, if asked to."""
-    seen = tl.load(p + i * p_r + c, mask=here & (c < to_q), other=0.0)
-    seen += tl.load(q + i * q_r + (c - to_q), mask=here & (c >= to_q) & (c < to_r), other=0.0)
-    seen += tl.load(r + i * r_r + (c - to_r), mask=here & (c >= to_r) & (c < n), other=0.0)
-    if KEEP:
-        tl.store(x + i * n + c, seen, mask=here & (c < n) & (tl.program_id(1) == 0))
-    return seen
-
-
-@triton.jit
 def shallow(
-    p, q, r, x, to_q, to_r, n, p_r, q_r, r_r, w1, w2, b1, b2, y, rows,
-    w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, b1_k, b2_k,
+    x, w1, w2, b1, b2, y, rows, n, w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, b1_k, b2_k,
     H: tl.constexpr, M: tl.constexpr, NP: tl.constexpr, BLOCK: tl.constexpr,
-    JOINS: tl.constexpr, EXACT: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """BLOCK rows of y (K, rows, M) = relu(x W₁ + b₁) W₂ + b₂ for one perceptron."""
     dtype: tl.constexpr = y.dtype.element_ty
@@ -81,9 +67,7 @@ def shallow(
     i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     here = i < rows
     c, j = tl.arange(0, NP), tl.arange(0, H)
-    seen = side_by_side(
-        p, q, r, x, i[:, None], c[None, :], here[:, None], to_q, to_r, n, p_r, q_r, r_r, JOINS
-    )
+    seen = tl.load(x + i[:, None] * n + c, mask=here[:, None] & (c < n)[None, :], other=0.0)
     weight = tile(w1, k, c[:, None], j[None, :], n, H, w1_k, w1_i, w1_o)
     h = plus_product(tl.zeros((BLOCK, H), dtype), seen, weight, EXACT)
     h = relu(h + tl.load(b1 + k * b1_k + j)[None, :])
@@ -157,11 +141,11 @@ def shallow_slopes(
 
 @triton.jit
 def perceive(
-    p, q, r, x, to_q, to_r, n, p_r, q_r, r_r, w1, w2, w3, b1, b2, b3, h1, h2, y, rows, m,
+    x, w1, w2, w3, b1, b2, b3, h1, h2, y, rows, n, m,
     w1_k, w1_i, w1_o, w2_k, w2_i, w2_o, w3_k, w3_i, w3_o, b1_k, b2_k, b3_k,
     H1: tl.constexpr, H2: tl.constexpr, KEEP: tl.constexpr,
     NP: tl.constexpr, MP: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
-    JOINS: tl.constexpr, EXACT: tl.constexpr,
+    EXACT: tl.constexpr,
 ):  # fmt: skip
     """BLOCK rows of one perceptron, by AT_ONCE columns of the first hidden layer: no row of it is
     whole. h1 and h2 (K, width, rows) are kept if asked for; as bytes, where they are above 0."""
@@ -172,9 +156,7 @@ def perceive(
     here = i < rows
     column = k.to(tl.int64) * rows
     c, o, g = tl.arange(0, NP), tl.arange(0, MP), tl.arange(0, H2)
-    seen = side_by_side(
-        p, q, r, x, i, c[None, :], here, to_q, to_r, n, p_r, q_r, r_r, JOINS
-    )  # fmt: skip
+    seen = tl.load(x + i * n + c[None, :], mask=here & (c[None, :] < n), other=0.0)
     two = tl.zeros((BLOCK, H2), dtype)
     for begin in range(0, H1, AT_ONCE):
         j = begin + tl.arange(0, AT_ONCE)
@@ -253,28 +235,17 @@ def fit(inputs: int, weights: Sequence[Tensor], shared: int) -> bool:
     return 4 * max(hidden) * columns <= shared
 
 
-def described(parts: Sequence[Tensor], x: Tensor | None) -> tuple[Any, ...]:
-    """Up to three parts (rows, n') as kernels take them, x (rows, n) behind them if it is kept."""
-    absent = 3 - len(parts)
-    ends = accumulate([part.shape[1] for part in parts] + [0] * absent)
-    three = [*parts, *[parts[0]] * absent]
-    return *three, parts[0] if x is None else x, *ends, *(part.stride(0) for part in three)
-
-
 def shallow_forward(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *, exact: bool,
-    x: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """The output (K, rows, m), with one hidden layer, for up to three parts (rows, n') side by
-    side, which are written to x if it is given."""
-    rows, (count, width, m) = len(parts[0]), weights[1].shape
-    y, shape = parts[0].new_empty(count, rows, m), SHALLOW
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, exact: bool
+) -> Tensor:
+    """The output (K, rows, m) for x (rows, n), with one hidden layer."""
+    (rows, n), (count, width, m) = x.shape, weights[1].shape
+    y, shape = x.new_empty(count, rows, m), SHALLOW
     if rows:
         shallow[(triton.cdiv(rows, shape.block), count)](
-            *described(parts, x), *weights, *biases, y, rows,
-            *weights[0].stride(), *weights[1].stride(), biases[0].stride(0), biases[1].stride(0),
-            H=width, M=m, NP=side(weights[0].shape[1]), BLOCK=shape.block, JOINS=x is not None,
-            EXACT=exact,
+            x, *weights, *biases, y, rows, n, *weights[0].stride(), *weights[1].stride(),
+            biases[0].stride(0), biases[1].stride(0), H=width, M=m, NP=side(n),
+            BLOCK=shape.block, EXACT=exact,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return y
@@ -313,23 +284,22 @@ def shallow_backward(
 
 
 def forward(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    exact: bool, learns: bool = True, x: Tensor | None = None,
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
+    exact: bool, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """The output (K, rows, m) for parts as in `shallow_forward`, and both hidden layers
-    (K, rows, h) if kept, turned in memory. If nothing learns, the backward needs their signs."""
-    rows, count, m = len(parts[0]), len(weights[0]), weights[2].shape[2]
+    """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept, turned
+    in memory. If nothing learns, the backward needs their signs alone."""
+    (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
     sizes, shape = [w.shape[2] for w in weights[:2]], DEEP
-    y = parts[0].new_empty(count, rows, m)
-    kept = y.dtype if learns else torch.int8
-    hidden = [y.new_empty(count, h, rows, dtype=kept).mT for h in sizes] if keep else [y] * 2
+    y = x.new_empty(count, rows, m)
+    kept = x.dtype if learns else torch.int8
+    hidden = [x.new_empty(count, h, rows, dtype=kept).mT for h in sizes] if keep else [y] * 2
     if rows:
         perceive[(triton.cdiv(rows, shape.block), count)](
-            *described(parts, x), *weights, *biases, *hidden, y, rows, m,
+            x, *weights, *biases, *hidden, y, rows, n, m,
             *(s for w in weights for s in w.stride()), *(b.stride(0) for b in biases),
-            H1=sizes[0], H2=sizes[1], KEEP=keep, NP=side(weights[0].shape[1]), MP=side(m),
-            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[0]), JOINS=x is not None,
-            EXACT=exact,
+            H1=sizes[0], H2=sizes[1], KEEP=keep, NP=side(n), MP=side(m),
+            BLOCK=shape.block, AT_ONCE=min(shape.columns, sizes[0]), EXACT=exact,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
     return y, hidden if keep else []
