@@ -1,8 +1,9 @@
 """The Kalman scan of an embedding's projection, on a GPU: two linear layers in a row are one.
 
 The filter's signals are W₂ (W₁ x + c₁) + c₂, one projection (n + 1, kN) of x and a one, and nobody
-asks for the gradient of x. With few inputs they are made inside the scan, and so is the gradient of
-the projection: neither signals nor their gradients, kN numbers a step each, are ever in memory.
+asks for the gradient of x. They are made inside the scan, and so is the gradient of the projection:
+neither signals nor their gradients, kN numbers a step each, are ever in memory. That takes few
+inputs: of more, the projections are products of their own.
 """
 
 from typing import Any
@@ -19,7 +20,9 @@ FEW = 8  # inputs: each takes twice as many registers as there are signals
 
 def embeds(x: Tensor, into: Tensor, channels: int) -> bool:
     """Return whether `embedded_scan` takes x (B, T, n), for W₂ = `into`."""
-    if x.requires_grad or not x.numel() or len(into) > MOST or not fused_products(x, into):
+    if x.requires_grad or x.shape[2] > FEW or not x.numel() or len(into) > MOST:
+        return False
+    if not fused_products(x, into):
         return False
     from kalmanac._ops.scan.gpu.tiling import cut_in_time
 
@@ -53,45 +56,33 @@ class EmbeddedScan(torch.autograd.Function):
         raw_step: Tensor, q: Tensor, x: Tensor, *layers: Tensor,
     ) -> Tensor:  # fmt: skip
         """See `embedded_scan`."""
-        from kalmanac._ops.dense_kernels import product
         from kalmanac._ops.embedded_kernels import composed
         from kalmanac._ops.scan.gpu.launch import kalman_forward
 
         system = log_rate, gain, raw_step
         projection, a, b = composed(system, *layers)
-        inside: Tensor | None = projection
-        signals = x = x.contiguous()
-        if x.shape[2] > FEW:
-            rows = product(x.flatten(0, 1), projection[:-1], projection[-1], exact=False)
-            inside, signals = None, rows.view(*x.shape[:2], -1)
+        x = x.contiguous()
         ctx.layout, ctx.floors = "wr" if b is None else "uwr", floors
         mean, variance, *_, saved = kalman_forward(
-            (a, b, q), [signals], ctx.layout, (None,) * 4, (None,) * 3, floors,
-            variances=False, projection=inside,
+            (a, b, q), [x], ctx.layout, (None,) * 4, (None,) * 3, floors, variances=False,
+            projection=projection,
         )  # fmt: skip
-        ctx.save_for_backward(*system, a, b, q, x, *layers, inside, signals, mean, variance, saved)
+        ctx.save_for_backward(*system, a, b, q, x, *layers, projection, mean, variance, saved)
         return mean
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_mean: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the system, of q and of both layers."""
-        from kalmanac._ops.dense_kernels import gradients
         from kalmanac._ops.embedded_kernels import taken_apart
         from kalmanac._ops.scan.gpu.launch import kalman_backward
 
         saved = ctx.saved_tensors
         system, outputs = saved[:3], saved[-3:]
-        a, b, q, x, *layers, inside, signals = saved[3:-3]
+        a, b, q, x, *layers, projection = saved[3:-3]
         g_a, g_b, g_q, slope, *_ = kalman_backward(
-            (a, b, q), [signals], ctx.layout, (None,) * 4, (None,) * 3, ctx.floors, outputs,
-            (g_mean, None, None, None), inside,
+            (a, b, q), [x], ctx.layout, (None,) * 4, (None,) * 3, ctx.floors, outputs,
+            (g_mean, None, None, None), projection,
         )  # fmt: skip
-        if inside is None:
-            pair = (x.flatten(0, 1)[None], slope.flatten(0, 1)[None])
-            ((weights, biases),) = gradients([pair], False, exact=False)
-            parts = weights[0], biases[0, 0]
-        else:
-            parts = slope[:-1], slope[-1]
-        g_system, g_layers = taken_apart(system, g_a, g_b, *parts, *layers[:3])
+        g_system, g_layers = taken_apart(system, g_a, g_b, slope, *layers[:3])
         return None, *g_system, g_q, None, *g_layers

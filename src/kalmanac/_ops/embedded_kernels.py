@@ -42,7 +42,7 @@ def compose(
 
 @triton.jit
 def take_apart(
-    weights, bias, w1, c1, w2, g_w1, g_c1, g_w2,
+    slopes, w1, c1, w2, g_w1, g_c1, g_w2,
     log_rate, gain, raw_step, g_a, g_b, g_rate, g_gain, g_step, n, M, N,
     E: tl.constexpr, NP: tl.constexpr, MP: tl.constexpr, HAS_GAIN: tl.constexpr,
     CHANNELS: tl.constexpr,
@@ -54,15 +54,13 @@ def take_apart(
             log_rate, gain, raw_step, g_a, g_b, g_rate, g_gain, g_step, N, HAS_GAIN, CHANNELS
         )  # fmt: skip
     e, i, m = tl.program_id(0), tl.arange(0, NP), tl.arange(0, MP)
-    inside = (i < n)[:, None] & (m < M)[None, :]
-    slopes = tl.load(weights + i[:, None] * M + m[None, :], mask=inside, other=0.0)
-    last = tl.load(bias + m, mask=m < M, other=0.0)
-    slopes = tl.where((i == n)[:, None], last[None, :], slopes)
+    inside = (i <= n)[:, None] & (m < M)[None, :]
+    given = tl.load(slopes + i[:, None] * M + m[None, :], mask=inside, other=0.0)
     column = tl.load(w2 + m * E + e, mask=m < M, other=0.0)
-    of_row = tl.sum(slopes * column[None, :], 1)
+    of_row = tl.sum(given * column[None, :], 1)
     tl.store(g_w1 + e * n + i, of_row, mask=i < n)
     tl.store(g_c1 + e + 0 * i, of_row, mask=i == n)
-    of_column = tl.sum(slopes * row_of(w1, c1, e, n, NP)[:, None], 0)
+    of_column = tl.sum(given * row_of(w1, c1, e, n, NP)[:, None], 0)
     tl.store(g_w2 + m * E + e, of_column, mask=m < M)
 
 
@@ -85,19 +83,20 @@ def composed(
 
 
 def taken_apart(
-    system: Sequence[Tensor | None], g_a: Tensor, g_b: Tensor, weights: Tensor, bias: Tensor,
-    w1: Tensor, c1: Tensor, w2: Tensor,
+    system: Sequence[Tensor | None], g_a: Tensor, g_b: Tensor, slopes: Tensor, w1: Tensor,
+    c1: Tensor, w2: Tensor,
 ) -> tuple[list[Tensor | None], tuple[Tensor, ...]]:  # fmt: skip
     """The gradients of a system, and of W₁, c₁, W₂ and c₂, from those of a, b and the projection,
-    (n, M) and (M,)."""
+    (n + 1, M)."""
     (E, n), M, given = w1.shape, len(w2), _given(system)
     found, rates = ([torch.empty_like(x) for x in xs] for xs in ((w1, c1, w2), given))
     take_apart[(E,)](
-        weights, bias, w1, c1, w2, *found, *given, g_a, g_b, *rates, n, M, len(g_a),
+        slopes, w1, c1, w2, *found, *given, g_a, g_b, *rates, n, M, len(g_a),
         E=E, NP=triton.next_power_of_2(n + 1), MP=triton.next_power_of_2(M),
         HAS_GAIN=system[1] is not None, CHANNELS=hold_kernels.block_of(g_a), num_warps=8,
     )  # fmt: skip
-    return [None if x is None else g for x, g in zip(system, rates, strict=True)], (*found, bias)
+    g_system = [None if x is None else g for x, g in zip(system, rates, strict=True)]
+    return g_system, (*found, slopes[-1])
 
 
 def _given(system: Sequence[Tensor | None]) -> list[Tensor]:

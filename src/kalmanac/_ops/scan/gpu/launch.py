@@ -148,7 +148,7 @@ def kalman_forward(
 
 def chunk_of(projection: Tensor | None) -> int:
     """Steps a chunk, at most: what a projection keeps in registers leaves room for so many."""
-    return 16 if projection is None else 8 if len(projection) <= 9 else 4
+    return 16 if projection is None else 8
 
 
 def conditions(layout, facts) -> tuple[bool, bool]:
