@@ -84,5 +84,5 @@ class EmbeddedScan(torch.autograd.Function):
             (a, b, q), [x], ctx.layout, (None,) * 4, (None,) * 3, ctx.floors, outputs,
             (g_mean, None, None, None), projection,
         )  # fmt: skip
-        g_system, g_layers = taken_apart(system, g_a, g_b, slope, *layers[:3])
-        return None, *g_system, g_q, None, *g_layers
+        found = taken_apart(system, g_a, g_b, slope, *layers[:3])
+        return None, *found[:3], g_q, None, *found[3:]

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kalmanac._ops import hold_kernels
 from kalmanac._ops.hold_kernels import backward as unhold
+from kalmanac._ops.hold_kernels import block_of, of_given, pointers
 from kalmanac._ops.hold_kernels import forward as hold
 
 BLOCK = 64
@@ -65,19 +65,18 @@ def take_apart(
 
 
 def composed(
-    system: Sequence[Tensor | None], w1: Tensor, c1: Tensor, w2: Tensor, c2: Tensor
+    system: tuple[Tensor, Tensor | None, Tensor], w1: Tensor, c1: Tensor, w2: Tensor, c2: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The projection (n + 1, M) of x and a one that is W₂ (W₁ x + c₁) + c₂, and a and b of a system
     (log_rate, gain?, raw_step)."""
     log_rate, gain, _ = system
-    assert log_rate is not None
-    (E, n), M, N = w1.shape, len(w2), len(log_rate)
-    found, a = w1.new_empty(n + 1, M), torch.empty_like(log_rate)
-    b = None if gain is None else torch.empty_like(gain)
+    (E, n), M = w1.shape, len(w2)
+    found = w1.new_empty(n + 1, M)
+    a, b = torch.empty_like(log_rate), None if gain is None else torch.empty_like(gain)
     compose[(triton.cdiv(M, BLOCK),)](
-        w1, c1, w2, c2, found, *_given(system), a, a if b is None else b, n, M, N,
+        w1, c1, w2, c2, found, *pointers(system), *pointers((a, b)), n, M, len(a),
         E=E, NP=triton.next_power_of_2(n + 1), BLOCK=BLOCK, HAS_GAIN=b is not None,
-        CHANNELS=hold_kernels.block_of(log_rate),
+        CHANNELS=block_of(a),
     )  # fmt: skip
     return found, a, b
 
@@ -85,20 +84,14 @@ def composed(
 def taken_apart(
     system: Sequence[Tensor | None], g_a: Tensor, g_b: Tensor, slopes: Tensor, w1: Tensor,
     c1: Tensor, w2: Tensor,
-) -> tuple[list[Tensor | None], tuple[Tensor, ...]]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of a system, and of W₁, c₁, W₂ and c₂, from those of a, b and the projection,
     (n + 1, M)."""
-    (E, n), M, given = w1.shape, len(w2), _given(system)
+    (E, n), M, given = w1.shape, len(w2), pointers(system)
     found, rates = ([torch.empty_like(x) for x in xs] for xs in ((w1, c1, w2), given))
     take_apart[(E,)](
         slopes, w1, c1, w2, *found, *given, g_a, g_b, *rates, n, M, len(g_a),
         E=E, NP=triton.next_power_of_2(n + 1), MP=triton.next_power_of_2(M),
-        HAS_GAIN=system[1] is not None, CHANNELS=hold_kernels.block_of(g_a), num_warps=8,
+        HAS_GAIN=system[1] is not None, CHANNELS=block_of(g_a), num_warps=8,
     )  # fmt: skip
-    g_system = [None if x is None else g for x, g in zip(system, rates, strict=True)]
-    return g_system, (*found, slopes[-1])
-
-
-def _given(system: Sequence[Tensor | None]) -> list[Tensor]:
-    """A system as kernels take it: without a gain, log_rate stands there."""
-    return [x for x in (y if y is not None else system[0] for y in system) if x is not None]
+    return *of_given(system, rates), *found, slopes[-1]
