@@ -20,11 +20,12 @@ from kalmanac._ops.scan.gpu.steps import (
     belief,
     filter_step,
     flags,
+    lanes,
     noise,
     prefetch,
     rows,
     slope,
-    stop_of,
+    steps_of,
 )
 
 
@@ -93,15 +94,8 @@ def backward(
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = g_w.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
     a2 = a_ * a_
@@ -172,16 +166,10 @@ def backward(
                 prefetch(gm_row, earlier, gm_t, C)
             if HAS_G_VARIANCE:
                 prefetch(gP_row, earlier, gP_t, C)
-        reads = ()
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
-        if HAS_OBSERVED:
-            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        noises = noises_of(rs, r_floor, R_RAW, C)
-        q_noises = noises_of(qs, q_floor, Q_RAW, C) if Q_VARIES else ()
-        slow = slow_chunk(
-            P, a2, zero if Q_VARIES else q_, q_noises, noises, reads, HAS_OBSERVED, Q_VARIES, C
-        )
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
+        reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
+        noises, q_noises = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
+        slow = slow_chunk(P, a2, zero if Q_VARIES else q_, q_noises, noises, reads)
 
         # replay: the belief before each step, the step's gain and innovation
         ms, Ps, ks, gs, es = (), (), (), (), ()

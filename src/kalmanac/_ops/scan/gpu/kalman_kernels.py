@@ -20,10 +20,11 @@ from kalmanac._ops.scan.gpu.steps import (
     filter_step,
     flags,
     is_slow,
+    lanes,
     noise,
     prefetch,
     rows,
-    stop_of,
+    steps_of,
 )
 
 # Sizes and strides, on whose divisibility Triton would otherwise compile anew.
@@ -110,32 +111,24 @@ def chunk_of_signals(
 
 
 @triton.jit
-def noises_of(signals, floor, RAW: tl.constexpr, C: tl.constexpr):
+def noises_of(signals, floor, RAW: tl.constexpr):
     """The noise variances of a chunk from their signals."""
     result = ()
-    for j in tl.static_range(C):
+    for j in tl.static_range(len(signals)):
         result = result + (noise(signals[j], floor, RAW),)
     return result
 
 
 @triton.jit
-def slow_chunk(
-    P, a2, q, qs, rs, reads, HAS_OBSERVED: tl.constexpr, Q_VARIES: tl.constexpr, C: tl.constexpr
-):  # fmt: skip
-    """`is_slow` for the chunk's noises rs (and qs, if they vary); missing readings do not count."""
-    r_least = rs[0]
-    if HAS_OBSERVED:
-        r_least = tl.where(reads[0], r_least, 3e38)
-    for j in tl.static_range(1, C):
-        r = rs[j]
-        if HAS_OBSERVED:
-            r = tl.where(reads[j], r, 3e38)
+def slow_chunk(P, a2, q, qs, rs, reads):
+    """`is_slow` for the chunk's noises rs, and qs where q varies; missing readings do not count."""
+    r_least = tl.where(reads[0], rs[0], 3e38) if len(reads) > 0 else rs[0]
+    for j in tl.static_range(1, len(rs)):
+        r = tl.where(reads[j], rs[j], 3e38) if len(reads) > 0 else rs[j]
         r_least = tl.minimum(r_least, r)
-    if Q_VARIES:
-        q = qs[0]
-        for j in tl.static_range(1, C):
-            q = tl.maximum(q, qs[j])
-    return is_slow(P, a2, q, r_least, C)
+    for j in tl.static_range(len(qs)):
+        q = tl.maximum(q, qs[j]) if j > 0 else qs[j]
+    return is_slow(P, a2, q, r_least, len(rs))
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -155,14 +148,8 @@ def forward(
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = mean.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, _, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
     a2 = a_ * a_
@@ -203,20 +190,13 @@ def forward(
             prefetch(r_row, later, r_t, C)
             if HAS_U:
                 prefetch(u_row, later, u_t, C)
-        reads = ()
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
-        if HAS_OBSERVED:
-            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        rs = noises_of(rs, r_floor, R_RAW, C)
-        if Q_VARIES:
-            qs = noises_of(qs, q_floor, Q_RAW, C)
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
+        reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
+        rs, qs = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
         tl.store(kept, m_at + m, mask=inside)
         tl.store(kept + N, P_at + P, mask=inside)
         kept += 2 * N
-        slow = slow_chunk(
-            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
-        )
+        slow = slow_chunk(P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads)
         m_at, m = anchored(m_at, m, slow)
         P_at, P = anchored(P_at, P, slow)
         mean_t, variance_t = mean_row + t * N, variance_row + t * N

@@ -7,7 +7,7 @@ either way: with SUMMARY, a kernel writes nothing but its segment's effect x ←
 import triton
 import triton.language as tl
 
-from kalmanac._ops.scan.gpu.steps import flags, rows, stop_of
+from kalmanac._ops.scan.gpu.steps import flags, lanes, rows, steps_of
 
 # Sizes and strides, on whose divisibility Triton would otherwise compile anew.
 FREE = [
@@ -56,15 +56,8 @@ def forward(
 ):  # fmt: skip
     """Every step of a segment, then hold the state."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     if not A_VARIES:
         a_ = tl.load(a + n, mask=inside, other=0.0)
@@ -86,8 +79,7 @@ def forward(
             a + i * a_i + n, b + i * b_i + n, tl.minimum(t + C, last - C) if FULL else t + C,
             stop, stop, inside, a_t, b_t, A_VARIES, True, FULL, C, dtype,
         )  # fmt: skip
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         for j in tl.static_range(C):
             valid = t + j < stop
             if HAS_RESET:
@@ -124,15 +116,8 @@ def backward(
     row; inside a row, the state before a segment is the last one of the segment before.
     """
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     if not A_VARIES:
         a_ = tl.load(a + n, mask=inside, other=0.0)
@@ -159,8 +144,7 @@ def backward(
             a + i * a_i + n, g_states + i * gx_i + n, tl.maximum(t - C, first), stop, last, inside,
             a_t, gx_t, A_VARIES, HAS_G_STATES, FULL, C, dtype,
         )  # fmt: skip
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         if not SUMMARY:
             befores = ()
             for j in tl.static_range(C):
@@ -212,11 +196,8 @@ def chain(
 ):  # fmt: skip
     """What enters every segment of a row, from `given` on: the start forwards, or the end back."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
-    i = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    i, count, n, inside = lanes(N, BLOCK)
+    size = count * K * N
     x = tl.zeros((BLOCK,), dtype)
     if HAS_GIVEN:
         x += tl.load(given + i * given_i + n, mask=inside, other=0.0)

@@ -15,10 +15,11 @@ from kalmanac._ops.scan.gpu.steps import (
     belief,
     filter_step,
     flags,
+    lanes,
     noise,
     reciprocal,
     rows,
-    stop_of,
+    steps_of,
 )
 
 
@@ -38,15 +39,8 @@ def summarise(
     In place of A stands F = 1 - A, which keeps its digits where a memory is long.
     """
     dtype: tl.constexpr = a.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
     a2 = a_ * a_
@@ -67,17 +61,10 @@ def summarise(
             u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n, t, stop, inside,
             u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
         )  # fmt: skip
-        reads = ()
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
-        if HAS_OBSERVED:
-            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        rs = noises_of(rs, r_floor, R_RAW, C)
-        if Q_VARIES:
-            qs = noises_of(qs, q_floor, Q_RAW, C)
-        slow = slow_chunk(
-            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
-        )
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
+        reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
+        rs, qs = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
+        slow = slow_chunk(P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads)
         m_at, m = anchored(m_at, m, slow)
         P_at, P = anchored(P_at, P, slow)
         for j in tl.static_range(C):
@@ -127,11 +114,8 @@ def chain(
 ):  # fmt: skip
     """The belief before every segment: each element applied to the belief before it."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
-    i = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    i, count, n, inside = lanes(N, BLOCK)
+    size = count * K * N
     m, P = belief(m_start, P_start, i * m_i + n, i * P_i + n, inside, dtype, HAS_START)
     m_rest, P_rest = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK,), dtype)
     row = summary + i * K * N
@@ -165,11 +149,8 @@ def chain_adjoint(
 ):  # fmt: skip
     """The adjoint (μ, π) that enters every segment at its end, from the last segment back."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
-    i = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    i, count, n, inside = lanes(N, BLOCK)
+    size = count * K * N
     mu = tl.zeros((BLOCK,), dtype)
     pi = tl.zeros((BLOCK,), dtype)
     if HAS_G_END:

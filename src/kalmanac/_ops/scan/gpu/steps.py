@@ -90,22 +90,36 @@ def rows(
 
 
 @triton.jit
-def flags(pointer, stride, t, stop, COUNT: tl.constexpr):
-    """Flags t … t+COUNT-1 of one row as a tuple of scalars; False from `stop` on."""
+def flags(pointer, stride, t, stop, GIVEN: tl.constexpr, COUNT: tl.constexpr):
+    """Flags t … t+COUNT-1 of one row as a tuple of scalars, empty without any; False from `stop`
+    on."""
     result = ()
-    for j in tl.static_range(COUNT):
+    for j in tl.static_range(COUNT if GIVEN else 0):
         x = tl.load(pointer + (t + j) * stride, mask=t + j < stop, other=0)
         result = result + (x != 0,)
     return result
 
 
 @triton.jit
-def stop_of(lengths, i, last, HAS_LENGTHS: tl.constexpr):
-    """The first step of a segment that is padding, or the segment's end."""
+def lanes(N, BLOCK: tl.constexpr):
+    """A program's row or segment, how many there are, its channels, and which of these exist."""
+    blocks = tl.cdiv(N, BLOCK)
+    count = (tl.num_programs(0) // blocks).to(tl.int64)
+    mine = (tl.program_id(0) // blocks).to(tl.int64)
+    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    return mine, count, n, n < N
+
+
+@triton.jit
+def steps_of(segment, lengths, T, S, K, HAS_LENGTHS: tl.constexpr):
+    """A segment's row, its first step, its end, and its first step that is padding, or the end."""
+    i = segment // K
+    first = (segment % K).to(tl.int32) * S
+    last = tl.minimum(first + S, T)
     stop = last
     if HAS_LENGTHS:
         stop = tl.minimum(tl.load(lengths + i).to(tl.int32), last)
-    return stop
+    return i, first, last, stop
 
 
 @triton.jit
