@@ -12,6 +12,7 @@ from kalmanac._ops.scan.gpu.kalman_kernels import (
     chunk_of_signals,
     columns_of,
     noises_of,
+    prefetch_signals,
     projected,
     slow_chunk,
 )
@@ -115,7 +116,8 @@ def backward(
     if HAS_G_END:
         mu += tl.load(g_m_end + segment * gme_i + n, mask=inside, other=0.0)
         pi += tl.load(g_P_end + segment * gPe_i + n, mask=inside, other=0.0)
-    u_row, w_row, r_row, q_row = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    signals = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    strides = u_t, w_t, r_t, q_t
     COLUMNS: tl.constexpr = (3 if HAS_U else 2) * (X + 1) if X > 0 else 0
     columns = columns_of(projection, n, inside, N, COLUMNS)
     of_columns = ()
@@ -129,10 +131,7 @@ def backward(
     m_ahead = tl.load(kept, mask=inside, other=0.0)
     P_ahead = tl.load(kept + N, mask=inside, other=1.0)
     if X == 0:
-        ahead = chunk_of_signals(
-            u_row, w_row, r_row, q_row, t, stop, inside, u_t, w_t, r_t, q_t,
-            HAS_U, Q_VARIES, FULL, C, dtype,
-        )  # fmt: skip
+        ahead = chunk_of_signals(signals, strides, t, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype)
     given_ahead = chunk_of_gradients(
         gm_row, gP_row, t, last, inside, gm_t, gP_t, HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype
     )
@@ -149,19 +148,15 @@ def backward(
         else:
             us, ws, rs, qs = ahead
             ahead = chunk_of_signals(
-                u_row, w_row, r_row, q_row, before, stop, inside, u_t, w_t, r_t, q_t,
-                HAS_U, Q_VARIES, FULL, C, dtype,
-            )  # fmt: skip
+                signals, strides, before, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+            )
         given_ahead = chunk_of_gradients(
             gm_row, gP_row, before, last, inside, gm_t, gP_t,
             HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype,
         )  # fmt: skip
         if PREFETCH > 0:
             earlier = tl.maximum(t - (1 + PREFETCH) * C, first)
-            prefetch(w_row, earlier, w_t, C)
-            prefetch(r_row, earlier, r_t, C)
-            if HAS_U:
-                prefetch(u_row, earlier, u_t, C)
+            prefetch_signals(signals, strides, earlier, HAS_U, C)
             if HAS_G_MEAN:
                 prefetch(gm_row, earlier, gm_t, C)
             if HAS_G_VARIANCE:

@@ -29,36 +29,10 @@ from kalmanac._ops.scan.gpu.steps import (
 
 # Sizes and strides, on whose divisibility Triton would otherwise compile anew.
 FREE = [
-    "T",
-    "S",
-    "K",
-    "N",
-    "out_i",
-    "u_i",
-    "w_i",
-    "r_i",
-    "q_i",
-    "u_t",
-    "w_t",
-    "r_t",
-    "q_t",
-    "m_i",
-    "P_i",
-    "mp_i",
-    "Pp_i",
-    "reset_i",
-    "reset_t",
-    "observed_i",
-    "observed_t",
-    "gm_i",
-    "gP_i",
-    "gme_i",
-    "gPe_i",
-    "g_i",
-    "gm_t",
-    "gP_t",
-    "g_t",
-]
+    "T", "S", "K", "N", "out_i", "u_i", "w_i", "r_i", "q_i", "u_t", "w_t", "r_t", "q_t",
+    "m_i", "P_i", "mp_i", "Pp_i", "reset_i", "reset_t", "observed_i", "observed_t",
+    "gm_i", "gP_i", "gme_i", "gPe_i", "g_i", "gm_t", "gP_t", "g_t",
+]  # fmt: skip
 
 
 @triton.jit
@@ -94,13 +68,14 @@ def projected(
 
 @triton.jit
 def chunk_of_signals(
-    u, w, r, q, t, stop, inside,
-    u_t, w_t, r_t, q_t,
+    signals, strides, t, stop, inside,
     HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
     dtype: tl.constexpr,
 ):  # fmt: skip
     """C rows of each signal: (u, w, r, q), an empty tuple where a signal is absent."""
     us, qs = (), ()
+    u, w, r, q = signals
+    u_t, w_t, r_t, q_t = strides
     ws = rows(w, t, stop, inside, 0.0, w_t, C, FULL, dtype)
     rs = rows(r, t, stop, inside, 1.0, r_t, C, FULL, dtype)
     if HAS_U:
@@ -108,6 +83,13 @@ def chunk_of_signals(
     if Q_VARIES:
         qs = rows(q, t, stop, inside, 1.0, q_t, C, FULL, dtype)
     return us, ws, rs, qs
+
+
+@triton.jit
+def prefetch_signals(signals, strides, t, HAS_U: tl.constexpr, C: tl.constexpr):
+    """Ask for C rows of u, w and r."""
+    for s in tl.static_range(0 if HAS_U else 1, 3):
+        prefetch(signals[s], t, strides[s], C)
 
 
 @triton.jit
@@ -164,7 +146,8 @@ def forward(
         m_fresh, P_fresh = belief(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
         )
-    u_row, w_row, r_row, q_row = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    signals = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    strides = u_t, w_t, r_t, q_t
     mean_row, variance_row = mean + i * out_i + n, variance + i * out_i + n
     kept = saved + (i * tl.cdiv(T, C) + first // C) * 2 * N + n
 
@@ -172,24 +155,20 @@ def forward(
         columns = columns_of(projection, n, inside, N, (3 if HAS_U else 2) * (X + 1))
     else:
         ahead = chunk_of_signals(
-            u_row, w_row, r_row, q_row, first, stop, inside, u_t, w_t, r_t, q_t,
-            HAS_U, Q_VARIES, FULL, C, dtype,
-        )  # fmt: skip
+            signals, strides, first, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+        )
     for t in range(first, last, C):
         if X > 0:
             us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, FULL, X, C)
         else:
             us, ws, rs, qs = ahead
+            following = tl.minimum(t + C, last - C) if FULL else t + C
             ahead = chunk_of_signals(
-                u_row, w_row, r_row, q_row, tl.minimum(t + C, last - C) if FULL else t + C,
-                stop, inside, u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
-            )  # fmt: skip
+                signals, strides, following, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+            )
         if PREFETCH > 0:
             later = tl.minimum(t + (1 + PREFETCH) * C, last - C)
-            prefetch(w_row, later, w_t, C)
-            prefetch(r_row, later, r_t, C)
-            if HAS_U:
-                prefetch(u_row, later, u_t, C)
+            prefetch_signals(signals, strides, later, HAS_U, C)
         resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
         rs, qs = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)

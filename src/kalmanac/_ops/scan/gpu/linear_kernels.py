@@ -11,23 +11,9 @@ from kalmanac._ops.scan.gpu.steps import flags, lanes, rows, steps_of
 
 # Sizes and strides, on whose divisibility Triton would otherwise compile anew.
 FREE = [
-    "T",
-    "S",
-    "K",
-    "N",
-    "a_i",
-    "a_t",
-    "b_i",
-    "b_t",
-    "start_i",
-    "initial_i",
-    "reset_i",
-    "reset_t",
-    "gx_i",
-    "gx_t",
-    "ge_i",
-    "given_i",
-]
+    "T", "S", "K", "N", "a_i", "a_t", "b_i", "b_t", "start_i", "initial_i", "reset_i", "reset_t",
+    "gx_i", "gx_t", "ge_i", "given_i",
+]  # fmt: skip
 
 
 @triton.jit

@@ -55,12 +55,12 @@ def summarise(
     zero = tl.zeros((BLOCK,), dtype)
     F, m, P, eta, J = zero, zero, zero, zero, zero
     m_at, P_at = zero, zero
-
+    signals = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    strides = u_t, w_t, r_t, q_t
     for t in range(first, last, C):
         us, ws, rs, qs = chunk_of_signals(
-            u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n, t, stop, inside,
-            u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
-        )  # fmt: skip
+            signals, strides, t, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+        )
         resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
         rs, qs = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
@@ -107,7 +107,7 @@ def moved(x, change):
     return y, change - (y - x)
 
 
-@triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
+@triton.jit(do_not_specialize=FREE)
 def chain(
     summary, m_start, P_start, starts, K, m_i, P_i, N,
     HAS_START: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
@@ -142,7 +142,7 @@ def chain(
             P, P_rest = moved(tl.where(long, P, 0.0), P_off)
 
 
-@triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
+@triton.jit(do_not_specialize=FREE)
 def chain_adjoint(
     summary, g_m_end, g_P_end, ends, K, gm_i, gP_i, N,
     HAS_G_END: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
