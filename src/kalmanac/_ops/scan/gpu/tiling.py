@@ -13,7 +13,6 @@ class Tiling(NamedTuple):
     """The launch constants of one kernel."""
 
     block: int  # channels a program
-    chunk: int  # steps whose rows are loaded at once
     warps: int
     prefetch: int  # chunks, beyond the one loaded ahead, that are brought into the cache
 
@@ -58,12 +57,12 @@ def linear_chunk(rows: int, steps: int, channels: int) -> int:
     return 8 if steps % 16 or channels % 32 or cut_in_time(rows, steps, channels) else 16
 
 
-def tiling(rows: int, steps: int, channels: int, chunk: int) -> Tiling:
+def tiling(rows: int, steps: int, channels: int) -> Tiling:
     """One channel a lane, two warps a program. Where the device has less than one warp for each of
     its schedulers, long sequences are also brought into the cache one chunk earlier than loaded.
     """
     prefetch = int(rows * channels <= LANES_OF_THE_DEVICE and steps >= 2048)
-    return Tiling(*((64, chunk, 2) if channels % 64 == 0 else (32, chunk, 1)), prefetch)
+    return Tiling(*((64, 2) if channels % 64 == 0 else (32, 1)), prefetch)
 
 
 def segments(rows: int, steps: int, channels: int, chunk: int) -> Segments:
