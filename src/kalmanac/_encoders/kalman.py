@@ -138,17 +138,13 @@ class KalmanLayer(HistoryEncoder):
         )
         return steps.zero_pads(z), last
 
-    def represent_embedded(
-        self, x: Tensor, embedder: nn.Linear, *, lengths: Tensor, reset: Tensor | None = None,
-        observed: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+    def represent_embedded(self, x: Tensor, embedder: nn.Linear, **known: Any) -> Tensor:
         """See `HistoryEncoder`."""
         into, raw = self.in_projection, self.raw_process_noise
-        told = reset is not None or observed is not None or self.variance_feature
-        if told or raw is None or not embeds(x, into.weight, self.d_state):
-            return super().represent_embedded(
-                x, embedder, lengths=lengths, reset=reset, observed=observed
-            )
+        flagged = known.get("reset") is not None or known.get("observed") is not None
+        plain = flagged or self.variance_feature or raw is None
+        if plain or not embeds(x, into.weight, self.d_state):
+            return super().represent_embedded(x, embedder, **known)
         layers = (embedder.weight, embedder.bias), (into.weight, into.bias)
         dynamics, floors = self.dynamics, (self.r_min, self.q_min)
         system = dynamics.log_rate, dynamics.input_gain, dynamics.raw_step_size

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kalmanac._ops.dense import add_product, room_for
-from kalmanac._ops.dispatch import differentiates, fused_products, on_gpu, shared_bytes, watched
+from kalmanac._ops.dispatch import differentiates, fused_cpu, fused_products, shared_bytes
 
 # On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
 # cache of its core: a batch of Best Arm has 8 million, and in one piece it takes twice as long.
@@ -30,9 +30,9 @@ def mlp(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Ten
     """
     if fits_kernels(parts, weights):
         return fused_mlp(parts, weights, biases)
-    if watched() or on_gpu(parts[0]):
-        return plain_mlp(parts, weights, biases)
-    return cpu_mlp(parts, weights, biases)
+    if fused_cpu(parts[0]):
+        return cpu_mlp(parts, weights, biases)
+    return plain_mlp(parts, weights, biases)
 
 
 def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
