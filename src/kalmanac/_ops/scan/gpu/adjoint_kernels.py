@@ -31,21 +31,6 @@ from kalmanac._ops.scan.gpu.steps import (
 
 
 @triton.jit
-def chunk_of_gradients(
-    g_mean, g_variance, t, last, inside, gm_t, gP_t,
-    HAS_G_MEAN: tl.constexpr, HAS_G_VARIANCE: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
-    dtype: tl.constexpr,
-):  # fmt: skip
-    """C rows of the gradients of mean and variance, an empty tuple where there is none."""
-    gms, gPs = (), ()
-    if HAS_G_MEAN:
-        gms = rows(g_mean, t, last, inside, 0.0, gm_t, C, FULL, dtype)
-    if HAS_G_VARIANCE:
-        gPs = rows(g_variance, t, last, inside, 0.0, gP_t, C, FULL, dtype)
-    return gms, gPs
-
-
-@triton.jit
 def collected(at, off):
     """Sums at + off with `off` moved over, up to what rounding leaves for the next time."""
     whole, rest = (), ()
@@ -132,13 +117,12 @@ def backward(
     P_ahead = tl.load(kept + N, mask=inside, other=1.0)
     if X == 0:
         ahead = chunk_of_signals(signals, strides, t, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype)
-    given_ahead = chunk_of_gradients(
-        gm_row, gP_row, t, last, inside, gm_t, gP_t, HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype
-    )
+    gms_ahead = rows(gm_row, t, last, inside, 0.0, gm_t, C, FULL, dtype, HAS_G_MEAN)
+    gPs_ahead = rows(gP_row, t, last, inside, 0.0, gP_t, C, FULL, dtype, HAS_G_VARIANCE)
     for chunk in range(chunks):
         t = first + (chunks - 1 - chunk) * C
         m, P = m_ahead, P_ahead
-        gms, gPs = given_ahead
+        gms, gPs = gms_ahead, gPs_ahead
         before = tl.maximum(t - C, first)
         kept = saved + (i * tl.cdiv(T, C) + before // C) * 2 * N + n
         m_ahead = tl.load(kept, mask=inside, other=0.0)
@@ -150,10 +134,8 @@ def backward(
             ahead = chunk_of_signals(
                 signals, strides, before, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
             )
-        given_ahead = chunk_of_gradients(
-            gm_row, gP_row, before, last, inside, gm_t, gP_t,
-            HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype,
-        )  # fmt: skip
+        gms_ahead = rows(gm_row, before, last, inside, 0.0, gm_t, C, FULL, dtype, HAS_G_MEAN)
+        gPs_ahead = rows(gP_row, before, last, inside, 0.0, gP_t, C, FULL, dtype, HAS_G_VARIANCE)
         if PREFETCH > 0:
             earlier = tl.maximum(t - (1 + PREFETCH) * C, first)
             prefetch_signals(signals, strides, earlier, HAS_U, C)

@@ -19,7 +19,6 @@ from kalmanac._ops.scan.gpu.steps import (
     belief,
     filter_step,
     flags,
-    is_slow,
     lanes,
     noise,
     prefetch,
@@ -73,15 +72,12 @@ def chunk_of_signals(
     dtype: tl.constexpr,
 ):  # fmt: skip
     """C rows of each signal: (u, w, r, q), an empty tuple where a signal is absent."""
-    us, qs = (), ()
     u, w, r, q = signals
     u_t, w_t, r_t, q_t = strides
     ws = rows(w, t, stop, inside, 0.0, w_t, C, FULL, dtype)
     rs = rows(r, t, stop, inside, 1.0, r_t, C, FULL, dtype)
-    if HAS_U:
-        us = rows(u, t, stop, inside, 0.0, u_t, C, FULL, dtype)
-    if Q_VARIES:
-        qs = rows(q, t, stop, inside, 1.0, q_t, C, FULL, dtype)
+    us = rows(u, t, stop, inside, 0.0, u_t, C, FULL, dtype, HAS_U)
+    qs = rows(q, t, stop, inside, 1.0, q_t, C, FULL, dtype, Q_VARIES)
     return us, ws, rs, qs
 
 
@@ -103,14 +99,17 @@ def noises_of(signals, floor, RAW: tl.constexpr):
 
 @triton.jit
 def slow_chunk(P, a2, q, qs, rs, reads):
-    """`is_slow` for the chunk's noises rs, and qs where q varies; missing readings do not count."""
+    """Do a chunk's steps, with noises rs, and qs where q varies, change a belief of variance P by
+    little? Then, and only then, memory is long, and sums within the chunk do not cancel against
+    what stood at its start. Missing readings do not count.
+    """
     r_least = tl.where(reads[0], rs[0], 3e38) if len(reads) > 0 else rs[0]
     for j in tl.static_range(1, len(rs)):
         r = tl.where(reads[j], rs[j], 3e38) if len(reads) > 0 else rs[j]
         r_least = tl.minimum(r_least, r)
     for j in tl.static_range(len(qs)):
         q = tl.maximum(q, qs[j]) if j > 0 else qs[j]
-    return is_slow(P, a2, q, r_least, len(rs))
+    return (a2 > 0.9) & (8.0 * (P + len(rs) * q) <= r_least)
 
 
 @triton.jit(do_not_specialize=FREE)

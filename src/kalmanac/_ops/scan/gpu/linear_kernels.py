@@ -16,21 +16,6 @@ FREE = [
 ]  # fmt: skip
 
 
-@triton.jit
-def pair_of_chunks(
-    x, y, t, x_stop, y_stop, inside, x_t, y_t,
-    HAS_X: tl.constexpr, HAS_Y: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
-    dtype: tl.constexpr,
-):  # fmt: skip
-    """C rows of each of two signals, an empty tuple where one is absent."""
-    xs, ys = (), ()
-    if HAS_X:
-        xs = rows(x, t, x_stop, inside, 0.0, x_t, C, FULL, dtype)
-    if HAS_Y:
-        ys = rows(y, t, y_stop, inside, 0.0, y_t, C, FULL, dtype)
-    return xs, ys
-
-
 @triton.jit(do_not_specialize=FREE)
 def forward(
     a, b, start, initial, lengths, reset, states, end, summary,
@@ -55,16 +40,14 @@ def forward(
         fresh = tl.zeros((BLOCK,), dtype)
         if HAS_INITIAL:
             fresh += tl.load(initial + i * initial_i + n, mask=inside, other=0.0)
-    ahead = pair_of_chunks(
-        a + i * a_i + n, b + i * b_i + n, first, stop, stop, inside, a_t, b_t, A_VARIES, True,
-        FULL, C, dtype,
-    )  # fmt: skip
+    a_row, b_row = a + i * a_i + n, b + i * b_i + n
+    decays_ahead = rows(a_row, first, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+    bs_ahead = rows(b_row, first, stop, inside, 0.0, b_t, C, FULL, dtype)
     for t in range(first, last, C):
-        decays, bs = ahead
-        ahead = pair_of_chunks(
-            a + i * a_i + n, b + i * b_i + n, tl.minimum(t + C, last - C) if FULL else t + C,
-            stop, stop, inside, a_t, b_t, A_VARIES, True, FULL, C, dtype,
-        )  # fmt: skip
+        decays, bs = decays_ahead, bs_ahead
+        following = tl.minimum(t + C, last - C) if FULL else t + C
+        decays_ahead = rows(a_row, following, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+        bs_ahead = rows(b_row, following, stop, inside, 0.0, b_t, C, FULL, dtype)
         resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         for j in tl.static_range(C):
             valid = t + j < stop
@@ -119,17 +102,15 @@ def backward(
     if HAS_G_END:
         carried += tl.load(g_end + segment * ge_i + n, mask=inside, other=0.0)
     chunks = tl.cdiv(last - first, C)
-    ahead = pair_of_chunks(
-        a + i * a_i + n, g_states + i * gx_i + n, first + (chunks - 1) * C, stop, last, inside,
-        a_t, gx_t, A_VARIES, HAS_G_STATES, FULL, C, dtype,
-    )  # fmt: skip
+    a_row, g_row, t = a + i * a_i + n, g_states + i * gx_i + n, first + (chunks - 1) * C
+    decays_ahead = rows(a_row, t, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+    gs_ahead = rows(g_row, t, last, inside, 0.0, gx_t, C, FULL, dtype, HAS_G_STATES)
     for chunk in range(chunks):
         t = first + (chunks - 1 - chunk) * C
-        decays, gs = ahead
-        ahead = pair_of_chunks(
-            a + i * a_i + n, g_states + i * gx_i + n, tl.maximum(t - C, first), stop, last, inside,
-            a_t, gx_t, A_VARIES, HAS_G_STATES, FULL, C, dtype,
-        )  # fmt: skip
+        decays, gs = decays_ahead, gs_ahead
+        earlier = tl.maximum(t - C, first)
+        decays_ahead = rows(a_row, earlier, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+        gs_ahead = rows(g_row, earlier, last, inside, 0.0, gx_t, C, FULL, dtype, HAS_G_STATES)
         resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         if not SUMMARY:
             befores = ()

@@ -179,9 +179,7 @@ def chain_adjoint(
 
 
 @triton.jit(do_not_specialize=["R", "N"])
-def total(
-    partials, totals, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def total(partials, totals, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """Sums (P, N) of (parts, P, R, N) over parts and R, always in the same order."""
     which = tl.program_id(0)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -71,16 +71,17 @@ def slope(x):
 @triton.jit
 def rows(
     pointer, t, stop, inside, other, stride,
-    COUNT: tl.constexpr, FULL: tl.constexpr, dtype: tl.constexpr,
+    COUNT: tl.constexpr, FULL: tl.constexpr, dtype: tl.constexpr, GIVEN: tl.constexpr = True,
 ):  # fmt: skip
-    """Rows t … t+COUNT-1 as a tuple of (BLOCK,) tensors; `other` from `stop` on, which is not read.
+    """Rows t … t+COUNT-1 as a tuple of (BLOCK,) tensors, empty if none are GIVEN; `other` from
+    `stop` on, which is not read.
 
     Noises get one there: such a step is computed and dropped, and must not divide by zero. With
     FULL all rows are read, whatever stands in padding: it exists, and the step is dropped as well.
     """
     result = ()
     at = pointer + t * stride
-    for j in tl.static_range(COUNT):
+    for j in tl.static_range(COUNT if GIVEN else 0):
         if FULL:
             x = tl.load(at + j * stride)
         else:
@@ -132,14 +133,6 @@ def belief(m, P, m_at, P_at, inside, dtype: tl.constexpr, GIVEN: tl.constexpr):
         mean = tl.zeros(m_at.shape, dtype)
         variance = mean + 1.0
     return mean, variance
-
-
-@triton.jit
-def is_slow(P, a2, q, r_least, C: tl.constexpr):
-    """Do C steps from a belief of variance P change it by little? Then, and only then, memory is
-    long, and sums within the chunk do not cancel against what stood at its start.
-    """
-    return (a2 > 0.9) & (8.0 * (P + C * q) <= r_least)
 
 
 @triton.jit
