@@ -142,8 +142,8 @@ class KalmanLayer(HistoryEncoder):
         """See `HistoryEncoder`."""
         into, raw = self.in_projection, self.raw_process_noise
         flagged = known.get("reset") is not None or known.get("observed") is not None
-        plain = flagged or self.variance_feature or raw is None
-        if plain or not embeds(x, into.weight, self.d_state):
+        plain = flagged or self.variance_feature
+        if plain or raw is None or not embeds(x, into.weight, self.d_state):
             return super().represent_embedded(x, embedder, **known)
         layers = (embedder.weight, embedder.bias), (into.weight, into.bias)
         dynamics, floors = self.dynamics, (self.r_min, self.q_min)
