@@ -8,7 +8,8 @@ For each seed an agent is trained, and stopped twice: on its way (mediocre) and 
 (trained). Each plays with its own exploration, and what it did is the data. From each, new agents
 are pre-trained without an environment: by behavior cloning alone, and by values near the data
 (`near_data`), with the same number of updates. Then the latter goes on in the environment, from the
-data and its own steps. All returns but the data's are means of deterministic episodes.
+data and its own steps, and is looked at on its way. All returns but the data's are means of
+deterministic episodes.
 
 `--jobs 3` runs three seeds side by side. Each row is written as it comes, so that a run that is
 stopped keeps what it has.
@@ -45,6 +46,7 @@ class Task:
     data: int  # steps of data of each
     updates: int  # of a pre-training
     online: int  # environment steps afterwards
+    looks: int = 4  # evaluations on the way, the last one at the end
     near_data: float = 0.5
     num_envs: int = 8
     episodes: int = 32  # of an evaluation
@@ -65,11 +67,11 @@ TASKS = {
         },
     ),
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
-        env="dmc/cartpole-swingup", mediocre=40_000, trained=100_000, data=40_000, updates=8_000,
-        online=20_000, episodes=16, num_envs=20,
+        env="dmc/cartpole-swingup", mediocre=30_000, trained=70_000, data=20_000, updates=6_000,
+        online=40_000, episodes=10, num_envs=20,
         settings={
-            "encoder": "vssm+kf", "learning_starts": 5_000, "update_to_data": 0.5,
-            "initial_ent_coef": 0.1, "overlap": True,
+            "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
+            "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
         },
     ),
 }  # fmt: skip
@@ -114,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(row, flush=True)
         if options.out:
             save(document, options.out)
-    print_table(["data", "", "mean", "std", "of seeds"], table(rows))
+    print_table(["data", "", "steps", "mean", "std", "of seeds"], table(rows))
     return 0
 
 
@@ -162,8 +164,11 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
             yield row(name, what, score(model, task), updates=model.num_updates)
             if what == OURS:
                 model.set_env(env)
-                model.learn(task.online)
-                yield row(name, ONLINE, score(model, task), steps=model.num_timesteps)
+                looks = 0
+                for _ in model.advance(task.online):
+                    if model.num_timesteps * task.looks >= task.online * (looks + 1):
+                        looks += 1
+                        yield row(name, ONLINE, score(model, task), steps=model.num_timesteps)
 
 
 def sources(task: Task, seed: int, device: str) -> Iterator[tuple[str, list[EpisodeData], float]]:
@@ -197,9 +202,10 @@ def score(model: RecurrentSAC, task: Task) -> float:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Means over seeds of what was reached."""
-    groups: dict[tuple[str, str], list[float]] = {}
+    groups: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
-        groups.setdefault((row["data"], row["what"]), []).append(row["return"])
+        key = (row["data"], row["what"], str(row.get("steps", "")))
+        groups.setdefault(key, []).append(row["return"])
     return [
         [*key, f"{statistics.fmean(x):.2f}", f"{statistics.pstdev(x):.2f}", str(len(x))]
         for key, x in groups.items()

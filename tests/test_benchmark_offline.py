@@ -8,9 +8,10 @@ def test_all_returns_are_kept(bench, tmp_path, capsys):
     words = ["track", "--quick", "--updates", "2", "--seeds", "1", "--out", str(out)]
     assert bench("offline").main(words) == 0
     rows = json.loads(out.read_text())["rows"]
-    whats = ["the data", "its agent", "behavior cloning", "ours", "then online"]
+    whats = ["the data", "its agent", "behavior cloning", "ours", *["then online"] * 4]
     assert [(row["data"], row["what"]) for row in rows] == [
         (data, what) for data in ("mediocre", "trained") for what in whats
     ]
     assert [row["updates"] for row in rows if row["what"] == "ours"] == [2, 2]
+    assert [row["steps"] for row in rows if "steps" in row] == 2 * [8, 16, 24, 32]
     assert "behavior cloning" in capsys.readouterr().out

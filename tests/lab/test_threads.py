@@ -26,9 +26,9 @@ def seen(monkeypatch):
     """The numbers of threads that updates have been made with."""
     numbers, update = [], Learner.update
 
-    def counted(learner, batch):
+    def counted(learner, batch, **how):
         numbers.append(torch.get_num_threads())
-        return update(learner, batch)
+        return update(learner, batch, **how)
 
     monkeypatch.setattr(Learner, "update", counted)
     with threads_restored():

@@ -250,7 +250,9 @@ def fused_continuous_losses(
     ))  # fmt: skip
 
 
-def near_data(losses: Losses, cloning: Tensor, q: Tensor, steps: Counted, weight: float) -> Losses:
+def near_data(
+    losses: Losses, cloning: Tensor, q: Tensor, steps: Counted, weight: float | Tensor
+) -> Losses:  # fmt: skip
     """The actor's loss becomes (1 - w) loss / mean |Q| + w · mean cloning loss.
 
     Divided by the size of Q, the value weighs the same whatever the rewards' unit
@@ -260,12 +262,12 @@ def near_data(losses: Losses, cloning: Tensor, q: Tensor, steps: Counted, weight
         losses: the actor's root is the first.
         cloning: (B, T), how unlikely the data's actions are.
         q: (2, B, T), Q of the data's actions.
-        weight: w in [0, 1].
+        weight: w in [0, 1]; a tensor where a recorded update is to read what it is by then.
     """
     size = steps.mean(q.detach().abs()).mean().clamp(min=1e-6)
     share, mean = (1 - weight) / size, steps.mean(cloning)
     slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
-    slopes = [share * slopes[0], *slopes[1:], torch.full_like(mean, weight)]
+    slopes = [share * slopes[0], *slopes[1:], torch.ones_like(mean) * weight]
     actor = share * losses.losses["actor_loss"] + weight * mean
     return Losses(
         [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},

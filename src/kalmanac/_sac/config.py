@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec
 
 import torch
 from torch import Tensor
@@ -19,6 +19,14 @@ from kalmanac._sac.sb3_arguments import MODEL, answering
 from kalmanac._settings import SACSettings
 
 Schedule = Callable[[float], float]  # of the remaining progress, from 1 to 0
+NEGLIGIBLE = 1e-3  # weights of staying near data below this are zero
+
+
+class Pretrained(NamedTuple):
+    """What the last pre-training leaves to the updates in an environment."""
+
+    near_data: float = 0.0  # its weight of staying near the data
+    steps: int = 0  # of the agent in environments before it
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,17 @@ class AgentSettings(SACSettings):
         """
         missing = max(self.learning_starts - steps_before, self.batch_size - stored, 0)
         return min(self.learning_starts, missing)
+
+    def near_online(self, before: Pretrained, steps: int) -> float:
+        """The weight of staying near the replay's actions after so many environment steps in all.
+
+        Values are guesses where the data never were, and own steps mend them: those of later steps
+        by one step in 1/tau updates. After as many updates as mend h of them, the weight of the
+        pre-training is divided by 1 + h.
+        """
+        reach = self.tau * self.update_to_data * (steps - before.steps)
+        weight = before.near_data / (1 + reach)
+        return weight if weight > NEGLIGIBLE else 0.0
 
     def updates_after(self, transitions: int, warm_up: int | None = None) -> int:
         """How many updates are to have been made once so many transitions are collected.

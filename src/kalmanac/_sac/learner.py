@@ -26,7 +26,7 @@ from kalmanac._ops.sac_losses import (
 )
 from kalmanac._ops.squashed_gaussian import fused_taken
 from kalmanac._replay.sampling import Batch
-from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.diagnostics import diagnose
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.generators import load_generator, split_prefixes
@@ -34,6 +34,7 @@ from kalmanac._sac.networks import Actor, Critic, History, read_history
 from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 Metrics = dict[str, Tensor]
+Near = float | Tensor | None  # the weight of staying near the batch's actions, if there is one
 
 
 class Learner:
@@ -55,7 +56,7 @@ class Learner:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
         objective = OBJECTIVES[settings.objective_of(sizes.discrete)]
         self.rules = Rules(settings.gamma, objective, settings.entropy_in_target)
-        self.settings, self.sizes = settings, sizes
+        self.settings, self.sizes, self.pretrained = settings, sizes, Pretrained()
         # a caller may give `observed` and a mask where no environment does
         acting_sizes = sizes._replace(observed=True, action_mask=True, privileged=0)
         self._acting_parts = _parts(acting_sizes, settings)
@@ -147,15 +148,15 @@ class Learner:
         """An action of `act` as the next step's `previous_action`, (n, A)."""
         return self.actor.distribution.as_input(action)
 
-    def update(self, batch: Batch, *, near: float = 0.0) -> Metrics:
+    def update(self, batch: Batch, *, near: Near = None, online: bool = False) -> Metrics:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors.
 
-        `near` is the weight of staying near the batch's actions (`near_data`), from 0 to 1. Above
-        0, there is no temperature: the data's spread stands in for entropy.
+        `near` is the weight of staying near the batch's actions (`near_data`), from 0 to 1. With
+        one there is no temperature, unless `online`: the data's spread stands in for entropy.
         """
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
-        losses = self._losses(batch, near)
+        losses = self._losses(batch, near, online)
         gradients = torch.autograd.grad(
             losses.roots, self._learned, losses.slopes, materialize_grads=True
         )
@@ -169,20 +170,19 @@ class Learner:
         losses = self._losses(batch)
         return losses.losses, _metrics(losses.losses | losses.numbers)
 
-    def _losses(self, batch: Batch, near: float = 0.0) -> Losses:
+    def _losses(self, batch: Batch, near: Near = None, online: bool = False) -> Losses:
         history = read_history(batch)
         critic_history = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
-        return losses(batch, history, critic_history, near)
-
-    def _temperature(self, near: float) -> tuple[Tensor, Rules]:
-        """log α, and the rules that go with it."""
-        return (self._no_temperature, self._near_rules) if near else (self.log_alpha, self.rules)
+        temperature = (self.log_alpha, self.rules)
+        if near is not None and not online:
+            temperature = (self._no_temperature, self._near_rules)
+        return losses(batch, history, critic_history, near, temperature)
 
     def _near(
-        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, near: float
+        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, near: float | Tensor
     ) -> Losses:
         """The losses with a term for staying near the batch's actions, whose Q are (2, B, T)."""
         action = batch.action.masked_fill(~batch.valid[..., None], 0)
@@ -190,8 +190,9 @@ class Learner:
         return near_data(losses, cloning, q, Counted.of(batch.valid), near)
 
     def _discrete_losses(
-        self, batch: Batch, history: History, critic_history: History, near: float
-    ) -> Losses:
+        self, batch: Batch, history: History, critic_history: History, near: Near,
+        temperature: tuple[Tensor, Rules],
+    ) -> Losses:  # fmt: skip
         actor, critic, target = self.actor, self.critic, self.target
         mask = history.observation.action_mask
         allowed = None if mask is None else mask[:, :-1]
@@ -208,19 +209,20 @@ class Learner:
             goal = self.settings.goal_among(allowed.sum(-1))
         losses = discrete_losses(
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
-            *self._temperature(near), entropy_goal=goal, allowed=allowed,
+            *temperature, entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
-        if not near:
+        if near is None:
             return losses
         taken = (q.detach()[:, :, : batch.action.shape[1]] * batch.action).sum(-1)
         return self._near(losses, batch, logits, taken, near)
 
     def _continuous_losses(
-        self, batch: Batch, history: History, critic_history: History, near: float
-    ) -> Losses:
+        self, batch: Batch, history: History, critic_history: History, near: Near,
+        temperature: tuple[Tensor, Rules],
+    ) -> Losses:  # fmt: skip
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
-        if not near and takes_last_token(batch.reward, self.sizes.action):
+        if near is None and takes_last_token(batch.reward, self.sizes.action):
             return self._drawn_losses(distribution, batch, history, critic_history)
         parameters, next_features, features = self.streams(
             (history, critic_history),
@@ -237,10 +239,10 @@ class Learner:
         losses = continuous_losses(
             q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
             batch.reward,
-            batch.terminated, batch.valid, *self._temperature(near),
+            batch.terminated, batch.valid, *temperature,
             entropy_goal=self.entropy_goal,
         )  # fmt: skip
-        return self._near(losses, batch, parameters, q, near) if near else losses
+        return losses if near is None else self._near(losses, batch, parameters, q, near)
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
@@ -322,6 +324,7 @@ class Learner:
         """A learner of its own in the same state: copied views would not know each other."""
         copied = Learner(self.settings, self.sizes, device=self.device)
         copied.load_state_dict(self.state_dict())
+        copied.pretrained = self.pretrained
         return copied
 
     def _generators(self) -> dict[str, Generator]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from kalmanac._encoders.registry import encoder_settings
 from kalmanac._files.document import BadFileError
 from kalmanac._observation import Sizes
-from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.networks import Actor, Critic
 from kalmanac._sac.optimizer import flatten_parameters
@@ -161,6 +161,10 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
         for name in ("mean", "squares", "running"):
             if not torch.as_tensor(scale[name]).isfinite().all() or scale["squares"] < 0:
                 raise ValueError(f"{name}: got {scale[name]}, expected finite numbers")
+    before = Pretrained(*document.get("pretrained", ()))
+    counts["pretrained.steps"] = before.steps
+    if not 0 <= before.near_data <= 1:
+        raise ValueError(f"near_data: got {before.near_data!r}, expected a number in [0, 1]")
     for name, number in counts.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")

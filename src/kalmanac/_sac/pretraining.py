@@ -96,4 +96,4 @@ class Pretraining(Work):
         batch = sample_batch(
             self.replay, self.settings, self.policy, self.return_scale, self._sampling
         )
-        return self.policy.learner.update(batch, near=self.near)
+        return self.policy.learner.update(batch, near=self.near or None)

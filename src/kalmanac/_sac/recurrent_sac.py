@@ -14,7 +14,7 @@ from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.agent import Agent
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
-from kalmanac._sac.config import plain_settings
+from kalmanac._sac.config import Pretrained, plain_settings
 from kalmanac._sac.episode_data import (
     AddedEpisodes,
     EpisodeData,
@@ -127,7 +127,8 @@ class RecurrentSAC(Agent):
 
         Args:
             near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone,
-                0 the usual updates, which nothing keeps from actions that the data never tried.
+                0 the usual updates, which nothing keeps from actions that the data never tried. In
+                an environment it goes on, divided by 1 + tau · the updates there.
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """
@@ -147,6 +148,7 @@ class RecurrentSAC(Agent):
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
         work.make(updates, self, callbacks)
+        policy.learner.pretrained = Pretrained(near_data, self.num_timesteps)
         return self
 
     @answering(LEARN)
@@ -313,6 +315,7 @@ class RecurrentSAC(Agent):
         problem, policy = self._known()
         learned = policy.learner.averaged if policy_alone else policy.learner
         state = dict(learned.state_dict())
+        before = policy.learner.pretrained
         return {
             "config": asdict(self.settings) | {"seed": self.seed},
             "spaces": problem.to_json(),
@@ -320,6 +323,7 @@ class RecurrentSAC(Agent):
             "num_updates": self.num_updates,
             "normaliser": None if self.normalizer is None else self.normalizer.state_dict(),
             "return_scale": None if self.return_scale is None else self.return_scale.state_dict(),
+            **({"pretrained": list(before)} if before.near_data else {}),
             **({"learner": None, "policy": state} if policy_alone else {"learner": state}),
         }
 
@@ -331,6 +335,7 @@ class RecurrentSAC(Agent):
             self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
+        self.learner.pretrained = Pretrained(*document.get("pretrained", ()))
         if self.normalizer is not None:
             self.normalizer.load_state_dict(document["normaliser"])
         if self.return_scale is not None:

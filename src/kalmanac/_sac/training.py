@@ -56,6 +56,7 @@ class Training(Work):
         self._pending: PendingActions | None = None  # actions that are chosen and not taken
         self._attach(env, seed)
         self._graphed_updates: GraphedUpdates | None = None
+        self._near = torch.zeros((), device=policy.device)  # where recorded updates read it
 
     def change_env(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Go on in another environment; the episodes under way end as truncated."""
@@ -102,6 +103,7 @@ class Training(Work):
     def update(self) -> Metrics:
         """Sample a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
         if not can_record(self.policy.device):
+            self.prepare()
             return self.run()
         if self._graphed_updates is None:
             self._graphed_updates = GraphedUpdates(
@@ -111,16 +113,22 @@ class Training(Work):
 
     def run(self) -> Metrics:
         """Sample a batch and learn from it, eagerly."""
-        return self.policy.learner.update(self._sample(self._sampling))
+        near = self._near if self._near_data else None
+        batch = self._sample(self._sampling)
+        metrics = self.policy.learner.update(batch, near=near, online=True)
+        metrics.pop("train/cloning_loss", None)  # means are of what every update has
+        return metrics
 
     def prepare(self) -> None:
         """Bring what batches are sampled from up to date on the device."""
         self.replay.settle()
         self.policy.settle()
+        if weight := self._near_data:
+            self._near.fill_(weight)
 
     def places(self) -> Hashable:
-        """Return the places of the replay; all else stays where it is."""
-        return self.replay.places()
+        """Return the places of the replay, and whether an update stays near its actions."""
+        return self.replay.places(), self._near_data > 0
 
     def generators(self) -> Sequence[torch.Generator]:
         """Return those of sampling and of learning."""
@@ -129,6 +137,12 @@ class Training(Work):
     def batch_aside(self) -> Batch:
         """Sample a batch for diagnostics, which does not change the batches of updates."""
         return self._sample(self._diagnosing)
+
+    @property
+    def _near_data(self) -> float:
+        """The weight of staying near the replay's actions."""
+        steps = self.steps_before + self.transitions
+        return self.settings.near_online(self.policy.learner.pretrained, steps)
 
     @property
     def _warm_up_before(self) -> int:

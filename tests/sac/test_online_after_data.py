@@ -1,0 +1,149 @@
+"""Going on in an environment after learning from data: what was learned there is not lost."""
+
+import numpy as np
+import pytest
+import torch
+
+from kalmanac._envs.track import Track
+from kalmanac._files.document import BadFileError
+from kalmanac._sac.config import NEGLIGIBLE, AgentSettings, Pretrained
+from kalmanac._sac.cuda_graph import WARM_UP
+from kalmanac._sac.episode_data import EpisodeData
+from kalmanac._sac.model_file import read_model, write_model
+from kalmanac._sac.recurrent_sac import RecurrentSAC
+from kalmanac._sac.training_log import Logger
+from tests.sac.cases import batch, both_kinds, make_learner
+from tests.sac.small import Listener, small, wandering
+from tests.sac.test_episode_data import walk
+
+
+def pretrained(near: float = 0.5, **settings) -> RecurrentSAC:
+    model = small("vssm+kf", wandering(2), **settings)
+    model.add_episodes([walk(5, seed) for seed in range(8)])
+    return model.pretrain(3, near_data=near)
+
+
+def test_the_weight_falls_as_values_reach_further():
+    settings = AgentSettings(tau=0.01, update_to_data=0.5)
+    before = Pretrained(near_data=0.6, steps=1000)
+    assert settings.near_online(before, 1000) == 0.6
+    assert settings.near_online(before, 1200) == pytest.approx(0.3), "100 updates are 1/tau"
+    assert settings.near_online(before, 1000 + 200 * 9) == pytest.approx(0.06)
+    assert settings.near_online(before, 1000 + int(200 * 0.6 / NEGLIGIBLE)) == 0
+    assert settings.near_online(Pretrained(), 0) == 0
+
+
+@both_kinds
+def test_updates_near_data_learn_the_temperature_in_an_environment(sizes):
+    data = batch(sizes)
+    online, usual = make_learner(sizes), make_learner(sizes)
+    one, two = online._losses(data, 0.2, True), usual._losses(data)
+    for name in ("critic_loss", "ent_coef_loss"):
+        torch.testing.assert_close(one.losses[name], two.losses[name])
+    cloning = one.numbers["cloning_loss"]
+    size = 0.8 * two.losses["actor_loss"] / (one.losses["actor_loss"] - 0.2 * cloning)
+    assert size > 0, "the soft value, divided by the size of Q"
+    weight = torch.tensor(0.2)
+    three = make_learner(sizes)._losses(data, weight, True)
+    torch.testing.assert_close(three.losses["actor_loss"], one.losses["actor_loss"])
+    before = online.log_alpha.detach().clone()
+    online.update(data, near=weight, online=True)
+    assert not torch.equal(online.log_alpha, before)
+
+
+def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
+    class Near(Listener):
+        def on_update(self, model, metrics):
+            seen.append(model._training._near_data)
+
+    seen: list[float] = []
+    small("gru", wandering(2)).learn(30, Near())
+    assert set(seen) == {0.0}
+    seen.clear()
+    pretrained().learn(20, Near())
+    assert 0.4 < seen[-1] < seen[0] < 0.5
+
+
+def test_what_data_taught_outlasts_values_that_are_guesses():
+    """Rewards of the data are noise: what is learned from a few own steps is no reason to leave."""
+
+    def rule(observation):
+        return 1 + 2 * np.tanh(observation[..., :2])
+
+    def told(seed, steps=6):
+        rng, last = np.random.default_rng(seed), np.arange(steps) == steps - 1
+        seen = rng.standard_normal((steps + 1, 3)).astype(np.float32)
+        rewards, never = rng.standard_normal(steps), np.zeros(steps, bool)
+        return EpisodeData(seen, rule(seen[:-1]).astype(np.float32), rewards, never, last)
+
+    settings = {"learning_rate": 1e-2, "initial_ent_coef": 0.1, "average_policy": False}
+    model = small("memoryless", wandering(2), **settings)
+    model.add_episodes(told(seed) for seed in range(30))
+    model.pretrain(150)
+    shown = np.random.default_rng(9).standard_normal((64, 3)).astype(np.float32)
+    off = []
+    for steps in (0, 60):  # without the weight: about 0.6 after them
+        model.learn(steps)
+        action, _ = model.predict(shown, deterministic=True)
+        off.append(np.abs(action - rule(shown)).mean())
+    assert max(off) < 0.3
+
+
+def test_a_training_that_is_left_goes_on_with_its_weight():
+    def tracking(near):
+        model = small("vssm+kf", Track(horizon=7))
+        rng, last = np.random.default_rng(0), np.arange(7) == 6
+        for _ in range(8):
+            seen = rng.standard_normal((8, 1)).astype(np.float32)
+            rewards, never = -np.abs(seen[1:, 0]), np.zeros(7, bool)
+            model.add_episodes([EpisodeData(seen, seen[:-1], rewards, never, last)])
+        return model.pretrain(3, near_data=near)
+
+    one = tracking(0.5).learn(20)
+    state, replay = one.checkpoint_state(), one.replay.state_dict()
+    other = tracking(0.1)  # the checkpoint's word goes before its own
+    other.replay.load_state_dict(replay)
+    assert other.load_checkpoint_state(state)
+    assert other._training._near_data == one._training._near_data > 0.4
+    one.learn(20)
+    other.learn(20)
+    for name, x in one.learner.state_dict().items():
+        assert torch.equal(x, other.learner.state_dict()[name]), name
+
+
+def test_files_hold_the_weight_where_there_is_one(tmp_path):
+    model = pretrained(0.4).learn(10)
+    model.save(tmp_path / "m")
+    loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
+    assert loaded.learner.pretrained == Pretrained(0.4, 0)
+    assert loaded._training._near_data == model._training._near_data
+    document = read_model(tmp_path / "m")
+    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0]):
+        write_model(tmp_path / "wrong", document | {"pretrained": wrong})
+        with pytest.raises(BadFileError, match=r"near_data: got|pretrained\.steps: got"):
+            RecurrentSAC.load(tmp_path / "wrong", device="cpu")
+    small("gru", wandering(2)).learn(4).save(tmp_path / "plain")
+    assert "pretrained" not in read_model(tmp_path / "plain")
+
+
+def test_rows_of_metrics_outlast_the_end_of_it(tmp_path):
+    model = pretrained(2 * NEGLIGIBLE, tau=0.1)
+    model.set_logger(Logger(tmp_path, ["csv"]))
+    model.learn(40, log_interval=100)
+    assert model._training._near_data == 0
+    rows = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 2
+    assert "nan" not in rows[1]
+
+
+@pytest.mark.gpu
+def test_recorded_updates_read_the_weight_and_end_with_it():
+    settings = {"device": "cuda", "tf32": False, "tau": 0.1}
+    models = [pretrained(2 * NEGLIGIBLE, graph=graph, **settings) for graph in (False, True)]
+    for model in models:
+        model.learn(2 * WARM_UP + 40)
+        assert model._training._near_data == 0
+    one, two = (model.learner.state_dict() for model in models)
+    for name, x in one.items():
+        if name.startswith("actor."):
+            torch.testing.assert_close(x, two[name], rtol=1e-3, atol=1e-4)
