@@ -88,6 +88,10 @@ class HistoryEncoder(nn.Module, ABC):
             h, lengths=None if pads_are_free(h) else lengths, reset=reset, observed=observed
         )[0]
 
+    def represent_embedded(self, x: Tensor, embedder: nn.Linear, **known: Any) -> Tensor:
+        """Return what `represent` gives for h = embedder(x), with x (B, T, n), and all else."""
+        return self.represent(embedder(x), **known)
+
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, State]:
         """Call `forward`, with its types."""
         return super().__call__(*args, **kwargs)

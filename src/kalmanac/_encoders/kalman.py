@@ -23,6 +23,7 @@ from kalmanac._encoders.layers import (
     ZeroOrderHold,
     inverse_softplus,
 )
+from kalmanac._ops.embedded import embedded_scan, embeds
 from kalmanac._ops.scan.inputs import Belief, Filtering
 from kalmanac._ops.scan.kalman import kalman_scan_packed
 from kalmanac._ops.scan.layer import has_kalman_layer, kalman_layer
@@ -136,6 +137,18 @@ class KalmanLayer(HistoryEncoder):
             **self._conditions(steps, state, b),
         )
         return steps.zero_pads(z), last
+
+    def represent_embedded(self, x: Tensor, embedder: nn.Linear, **known: Any) -> Tensor:
+        """See `HistoryEncoder`."""
+        into, raw = self.in_projection, self.raw_process_noise
+        flagged = known.get("reset") is not None or known.get("observed") is not None
+        plain = flagged or self.variance_feature
+        if plain or raw is None or not embeds(x, into.weight, self.d_state):
+            return super().represent_embedded(x, embedder, **known)
+        layers = (embedder.weight, embedder.bias), (into.weight, into.bias)
+        dynamics, floors = self.dynamics, (self.r_min, self.q_min)
+        system = dynamics.log_rate, dynamics.input_gain, dynamics.raw_step_size
+        return self.out_projection(embedded_scan(system, raw, x, *layers, floors))
 
     def beliefs(
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,

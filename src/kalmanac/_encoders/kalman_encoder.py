@@ -1,7 +1,7 @@
 """Encoders made of Kalman layers or of richer blocks around them: they can show their belief."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -154,6 +154,14 @@ class KalmanEncoder(HistoryEncoder):
     ) -> tuple[Tensor, State]:  # fmt: skip
         """See `HistoryEncoder`; where `observed` is False, the step predicts and no more."""
         return self.stack(h, state, lengths=lengths, reset=reset, observed=observed)
+
+    def represent_embedded(self, x: Tensor, embedder: nn.Linear, **known: Any) -> Tensor:
+        """See `HistoryEncoder`."""
+        first, *others = self.stack.parts()
+        z = first.represent_embedded(x, embedder, **known)
+        for layer in others:
+            z = layer.represent(z, **known)
+        return self.stack.norm(z)
 
     def step(
         self, h_t: Tensor, state: State, *, reset: Tensor | None = None,

@@ -23,11 +23,6 @@ GPU_SCANS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 CPU_SCANS = (*GPU_SCANS, torch.complex64, torch.complex128)
 
 
-def on_gpu(x: Tensor) -> bool:
-    """Return whether x lies on a GPU, where few large operations beat many small ones."""
-    return x.is_cuda
-
-
 def fused(x: Tensor) -> bool:
     """Return whether Triton kernels take x in the place of plain operations."""
     return x.is_cuda and TRITON and not INTERPRETED and not transformed()

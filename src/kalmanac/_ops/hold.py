@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.library import custom_op
+from torch.autograd.function import once_differentiable
 
-from kalmanac._ops.dispatch import fused
+from kalmanac._ops.dispatch import fused, watched
 
 
 def zero_order_hold(
@@ -22,9 +22,8 @@ def zero_order_hold(
 
     On CUDA this is one kernel in each direction, else some twenty launches for a hundred numbers.
     """
-    if fused(log_rate):
-        outputs = fused_hold(log_rate, gain, raw_step)
-        return outputs[0], None if gain is None else outputs[1]
+    if fused(log_rate) and not watched():
+        return FusedHold.apply(log_rate, gain, raw_step)
     return plain_hold(log_rate, gain, raw_step)
 
 
@@ -38,46 +37,24 @@ def plain_hold(
     return a, None if gain is None else torch.expm1(exponent) / rate * gain
 
 
-@custom_op("kalmanac::hold", mutates_args=())
-def fused_hold(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
-    """Compute [a, b], or [a], by the GPU backend's kernel."""
-    from kalmanac._ops.hold_kernels import hold_forward
+class FusedHold(torch.autograd.Function):
+    """The GPU's form."""
 
-    return hold_forward(log_rate, gain, raw_step)
+    @staticmethod
+    def forward(
+        ctx: Any, log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `zero_order_hold`."""
+        from kalmanac._ops.hold_kernels import hold_forward
 
+        ctx.save_for_backward(log_rate, gain, raw_step)
+        return hold_forward(log_rate, gain, raw_step)
 
-@custom_op("kalmanac::hold_backward", mutates_args=())
-def _adjoint(
-    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, g_outputs: list[Tensor]
-) -> list[Tensor]:
-    from kalmanac._ops.hold_kernels import hold_backward
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_a: Tensor, g_b: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the system."""
+        from kalmanac._ops.hold_kernels import hold_backward
 
-    return hold_backward(log_rate, gain, raw_step, [x.contiguous() for x in g_outputs])
-
-
-@fused_hold.register_fake
-def _(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
-    return [torch.empty_like(log_rate) for _ in range(1 if gain is None else 2)]
-
-
-@_adjoint.register_fake
-def _(
-    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, g_outputs: list[Tensor]
-) -> list[Tensor]:
-    return [torch.empty_like(x) for x in (log_rate, raw_step, gain) if x is not None]
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    log_rate, gain, raw_step = inputs
-    ctx.has_gain = gain is not None
-    ctx.save_for_backward(log_rate, raw_step, *([] if gain is None else [gain]))
-
-
-def _gradients(ctx: Any, g_outputs: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    log_rate, raw_step, *gain = ctx.saved_tensors
-    slopes = [torch.zeros_like(log_rate) if x is None else x for x in g_outputs]
-    g_inputs = _adjoint(log_rate, gain[0] if gain else None, raw_step, slopes)
-    return g_inputs[0], g_inputs[2] if ctx.has_gain else None, g_inputs[1]
-
-
-fused_hold.register_autograd(_gradients, setup_context=_keep)
+        slopes = g_a.contiguous(), None if g_b is None else g_b.contiguous()
+        return hold_backward(ctx.saved_tensors, *slopes)

@@ -3,6 +3,8 @@
 The channels are few, and in float64 the differences below keep enough digits without care.
 """
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -60,30 +62,42 @@ def backward(
     tl.store(g_step, total.to(g_step.dtype.element_ty))
 
 
-def hold_forward(log_rate: Tensor, gain: Tensor | None, raw_step: Tensor) -> list[Tensor]:
-    """[a, b], or [a] without a gain; each (N,)."""
-    found = [torch.empty_like(log_rate) for _ in range(1 if gain is None else 2)]
+def hold_forward(
+    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """a and b, None without a gain; each (N,)."""
+    a, b = torch.empty_like(log_rate), None if gain is None else torch.empty_like(gain)
     forward[(1,)](
-        log_rate, log_rate if gain is None else gain, raw_step, found[0], found[-1],
-        len(log_rate), HAS_GAIN=gain is not None, BLOCK=_block(log_rate),
+        *pointers((log_rate, gain, raw_step)), *pointers((a, b)), len(a),
+        HAS_GAIN=b is not None, BLOCK=block_of(a),
     )  # fmt: skip
-    return found
+    return a, b
 
 
 def hold_backward(
-    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor, given: list[Tensor]
-) -> list[Tensor]:
-    """Gradients of log_rate, raw_step and, where there is one, the gain."""
-    found = [torch.empty_like(log_rate), torch.empty_like(raw_step)]
-    if gain is not None:
-        found.append(torch.empty_like(gain))
+    system: Sequence[Tensor | None], g_a: Tensor, g_b: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """The gradients of log_rate, the gain, None without one, and raw_step."""
+    given = pointers(system)
+    found = [torch.empty_like(x) for x in given]
     backward[(1,)](
-        log_rate, log_rate if gain is None else gain, raw_step, given[0], given[-1],
-        found[0], found[-1], found[1], len(log_rate),
-        HAS_GAIN=gain is not None, BLOCK=_block(log_rate),
+        *given, *pointers((g_a, g_b)), *found, len(g_a),
+        HAS_GAIN=system[1] is not None, BLOCK=block_of(g_a),
     )  # fmt: skip
-    return found
+    return of_given(system, found)
 
 
-def _block(x: Tensor) -> int:
+def pointers(tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    """These as kernels take them: the first stands where there is none."""
+    return [x for x in (tensors[0] if y is None else y for y in tensors) if x is not None]
+
+
+def of_given(
+    tensors: Sequence[Tensor | None], found: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """What was found for each, None where there is none."""
+    return tuple(None if x is None else y for x, y in zip(tensors, found, strict=True))
+
+
+def block_of(x: Tensor) -> int:
     return max(triton.next_power_of_2(len(x)), 32)

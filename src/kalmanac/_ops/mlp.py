@@ -1,10 +1,9 @@
 """Multilayer perceptrons with ReLU between their layers: K of them at once on the same rows.
 
-One function for every device, and a form for each: `fused_mlp` (Triton), `wide_mlp` (PyTorch on a
-GPU) and `cpu_mlp`. Each has a backward of its own; `plain_mlp` has PyTorch's, for those who watch.
+One function for every device, and a form for each: `fused_mlp` (Triton) and `cpu_mlp`, both with a
+backward of their own; `plain_mlp` has PyTorch's, for those who watch and what kernels do not take.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kalmanac._ops.dense import add_product, room_for
-from kalmanac._ops.dispatch import differentiates, fused_products, on_gpu, shared_bytes, watched
+from kalmanac._ops.dispatch import differentiates, fused_cpu, fused_products, shared_bytes
 
 # On a CPU, so many numbers of a hidden layer a thread (1 MiB) and their gradients stay in the
 # cache of its core: a batch of Best Arm has 8 million, and in one piece it takes twice as long.
@@ -31,11 +30,9 @@ def mlp(parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Ten
     """
     if fits_kernels(parts, weights):
         return fused_mlp(parts, weights, biases)
-    if watched():
-        return plain_mlp(parts, weights, biases)
-    if on_gpu(parts[0]):
-        return wide_mlp(parts, weights, biases)
-    return cpu_mlp(parts, weights, biases)
+    if fused_cpu(parts[0]):
+        return cpu_mlp(parts, weights, biases)
+    return plain_mlp(parts, weights, biases)
 
 
 def fits_kernels(parts: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
@@ -204,102 +201,6 @@ def _pieces(rows: int, width: int) -> list[slice]:
     pieces = round(rows * width / (CPU_NUMBERS * torch.get_num_threads()))
     size = max(-(-rows // max(pieces, 1)), 1)
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)] or [slice(0, 0)]
-
-
-def wide_mlp(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
-) -> Tensor:
-    """Run few, wide operations of PyTorch, as a GPU likes them.
-
-    A graph of small kernels takes its time by their number. Bias and ReLU are part of the products;
-    all rows go at once; every gradient comes out in the layout of its parameter.
-    """
-    tensors = (*parts, *weights, *biases)
-    if differentiates(*tensors):
-        return WideMLP.apply(len(parts), *tensors)
-    y, _, _ = _wide_forward(parts, weights, biases)
-    return y.unflatten(1, parts[0].shape[:-1])
-
-
-def _wide_forward(
-    parts: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor]
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Return the output (K, rows, m), the input (rows, n), and the hidden layers (K, rows, m)."""
-    rows = [part.reshape(-1, part.shape[-1]) for part in parts]
-    x = torch.cat(rows, 1) if len(rows) > 1 else rows[0]
-    y, hidden = x.expand(len(weights[0]), *x.shape), []
-    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        if i > 0:
-            hidden.append(y)
-        y = _layer(y, weight, bias, relu=i < len(weights) - 1)
-    return y, x, hidden
-
-
-def _layer(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-    """Compute x (K, rows, n) times weight (K, n, m) plus bias (K, 1, m): (K, rows, m)."""
-    y = x.new_empty(*x.shape[:2], weight.shape[2])
-    for k in range(len(weight)):
-        if relu:
-            torch.ops.aten._addmm_activation.out(bias[k, 0], x[k], weight[k], out=y[k])
-        else:
-            torch.addmm(bias[k, 0], x[k], weight[k], out=y[k])
-    return y
-
-
-class WideMLP(torch.autograd.Function):
-    """`wide_mlp`, differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tensor:
-        """See `mlp`."""
-        parts, layers = tensors[:count], tensors[count:]
-        depth = len(layers) // 2
-        y, x, hidden = _wide_forward(parts, layers[:depth], layers[depth:])
-        ctx.shapes, ctx.depth = [part.shape for part in parts], depth
-        ctx.save_for_backward(x, *hidden, *layers[:depth])
-        return y.unflatten(1, parts[0].shape[:-1])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the parts that need one, the weights and the biases."""
-        shapes, depth = ctx.shapes, ctx.depth
-        x, *saved = ctx.saved_tensors
-        hidden, weights = saved[: depth - 1], saved[depth - 1 :]
-        needs = ctx.needs_input_grad[1:]
-        part_needs, learns = needs[: len(shapes)], any(needs[len(shapes) :])
-        g_weights: list[Tensor | None] = [None] * depth
-        g_biases: list[Tensor | None] = [None] * depth
-        slope = g_y.reshape(len(weights[0]), -1, g_y.shape[-1])
-        for i in reversed(range(depth)):
-            before = hidden[i - 1] if i > 0 else x.expand(len(slope), *x.shape)
-            if learns:
-                g_weights[i] = summed_product(before, slope)
-                g_biases[i] = slope.sum(1, keepdim=True)
-            if i > 0:
-                slope = torch.bmm(slope, weights[i].mT)
-                torch.ops.aten.threshold_backward.grad_input(slope, before, 0, grad_input=slope)
-        into: list[Tensor | None] = []
-        begin = 0
-        for shape, needed in zip(shapes, part_needs, strict=True):
-            own = weights[0][:, begin : begin + shape[-1]]
-            into.append(torch.bmm(slope, own.mT).sum(0).view(shape) if needed else None)
-            begin += shape[-1]
-        return None, *into, *g_weights, *g_biases
-
-
-def summed_product(x: Tensor, y: Tensor) -> Tensor:
-    """Compute xᵀ y for x (K, rows, n) and y (K, rows, m): (K, n, m).
-
-    A sum over many rows with a small result would keep few of a GPU's processors busy: the rows
-    are cut into parts that are summed side by side.
-    """
-    parts = math.gcd(x.shape[1], 64 if x.shape[2] * y.shape[2] < 2**14 else 8)
-    if parts == 1:
-        return torch.bmm(x.mT, y)
-    rows = x.shape[1] // parts
-    left, right = (z.reshape(len(z) * parts, rows, z.shape[2]) for z in (x, y))
-    return torch.bmm(left.mT, right).unflatten(0, (len(x), parts)).sum(1)
 
 
 def fused_mlp(

@@ -6,7 +6,7 @@ Each owns an embedder and a history encoder; the twin Q heads share the critic's
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -113,15 +113,16 @@ class HistoryNetwork(nn.Module):
             return (features,)
         assert self.embedder is not None
         whole = self.previous_action and features is history.observation.vector
-        z = self.encoder.represent(
-            self.embedder(history.joined)
-            if whole
-            else self.embed(features, history.previous_action, history.observation.previous_reward),
-            lengths=history.lengths,
-            reset=history.reset,
-            observed=history.observation.observed,
-        )
-        return z, features
+        known: dict[str, Any] = {
+            "lengths": history.lengths,
+            "reset": history.reset,
+            "observed": history.observation.observed,
+        }
+        if whole:
+            return self.encoder.represent_embedded(history.joined, self.embedder, **known), features
+        reward = history.observation.previous_reward
+        h = self.embed(features, history.previous_action, reward)
+        return self.encoder.represent(h, **known), features
 
     def step(
         self, observation: Observation[Tensor], previous_action: Tensor, state: State, *,

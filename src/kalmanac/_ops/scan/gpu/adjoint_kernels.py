@@ -7,33 +7,27 @@ chunk's steps in reverse. Layout, constants and chunks are those of `kalman_kern
 import triton
 import triton.language as tl
 
-from kalmanac._ops.scan.gpu.kalman_kernels import FREE, chunk_of_signals, noises_of, slow_chunk
+from kalmanac._ops.scan.gpu.kalman_kernels import (
+    FREE,
+    chunk_of_signals,
+    columns_of,
+    noises_of,
+    prefetch_signals,
+    projected,
+    slow_chunk,
+)
 from kalmanac._ops.scan.gpu.steps import (
     anchored,
     belief,
     filter_step,
     flags,
+    lanes,
     noise,
     prefetch,
     rows,
     slope,
-    stop_of,
+    steps_of,
 )
-
-
-@triton.jit
-def chunk_of_gradients(
-    g_mean, g_variance, t, last, inside, gm_t, gP_t,
-    HAS_G_MEAN: tl.constexpr, HAS_G_VARIANCE: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
-    dtype: tl.constexpr,
-):  # fmt: skip
-    """C rows of the gradients of mean and variance, an empty tuple where there is none."""
-    gms, gPs = (), ()
-    if HAS_G_MEAN:
-        gms = rows(g_mean, t, last, inside, 0.0, gm_t, C, FULL, dtype)
-    if HAS_G_VARIANCE:
-        gPs = rows(g_variance, t, last, inside, 0.0, gP_t, C, FULL, dtype)
-    return gms, gPs
 
 
 @triton.jit
@@ -46,12 +40,25 @@ def collected(at, off):
     return whole, rest
 
 
+@triton.jit
+def with_step(sums, bars, x, valid, FULL: tl.constexpr, X: tl.constexpr):
+    """Sums over steps of the signals' gradients times X inputs and a one, with one more step."""
+    found = ()
+    for e in tl.static_range(X + 1):
+        seen = 1.0
+        if e < X:
+            seen = tl.load(x + e) if FULL else tl.load(x + e, mask=valid, other=0.0)
+        for s in tl.static_range(len(bars)):
+            found = found + (sums[e * len(bars) + s] + bars[s] * seen,)
+    return found
+
+
 @triton.jit(do_not_specialize=FREE)
 def backward(
     a, b, q, u, w, r, m_prior, P_prior, lengths, reset, observed, saved,
     g_mean, g_variance, g_m_end, g_P_end,
     g_parameters, g_u, g_w, g_r, g_q, g_m_start, g_P_start, g_m_prior, g_P_prior, summary,
-    T, S, K, u_i, w_i, r_i, q_i, mp_i, Pp_i, reset_i, reset_t, observed_i, observed_t,
+    projection, T, S, K, u_i, w_i, r_i, q_i, mp_i, Pp_i, reset_i, reset_t, observed_i, observed_t,
     gm_i, gP_i, gme_i, gPe_i, g_i, r_floor: tl.float64, q_floor: tl.float64,
     N, u_t, w_t, r_t, q_t,
     gm_t, gP_t, g_t,
@@ -59,27 +66,22 @@ def backward(
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
     HAS_G_MEAN: tl.constexpr, HAS_G_VARIANCE: tl.constexpr, HAS_G_END: tl.constexpr,
-    SUMMARY: tl.constexpr, PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    SUMMARY: tl.constexpr, PREFETCH: tl.constexpr, X: tl.constexpr, C: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The closed-form adjoint (μ, π) of the belief, from a segment's last step to its first.
 
     The gradients of a, b and a constant q leave as one partial sum per segment in `g_parameters`
-    (3, B·K, N), to be added in a fixed order. With SUMMARY, nothing is written but the segment's
+    (3, B·K, N), to be added in a fixed order; with X > 0 also those of the projection, behind
+    them, in the place of the signals' own. With SUMMARY, nothing is written but the segment's
     effect on an adjoint that enters at its end: (F, Γ, v₁, v₂) with A = 1 - F, μ ← A μ + v₁ and
     π ← A² π + Γ μ + v₂.
     """
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = g_w.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
     a2 = a_ * a_
@@ -99,7 +101,13 @@ def backward(
     if HAS_G_END:
         mu += tl.load(g_m_end + segment * gme_i + n, mask=inside, other=0.0)
         pi += tl.load(g_P_end + segment * gPe_i + n, mask=inside, other=0.0)
-    u_row, w_row, r_row, q_row = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    signals = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    strides = u_t, w_t, r_t, q_t
+    COLUMNS: tl.constexpr = (3 if HAS_U else 2) * (X + 1) if X > 0 else 0
+    columns = columns_of(projection, n, inside, N, COLUMNS)
+    of_columns = ()
+    for _ in tl.static_range(COLUMNS):
+        of_columns = of_columns + (zero,)
     gm_row, gP_row = g_mean + i * gm_i + n, g_variance + i * gP_i + n
 
     chunks = tl.cdiv(last - first, C)
@@ -107,50 +115,38 @@ def backward(
     kept = saved + (i * tl.cdiv(T, C) + t // C) * 2 * N + n
     m_ahead = tl.load(kept, mask=inside, other=0.0)
     P_ahead = tl.load(kept + N, mask=inside, other=1.0)
-    ahead = chunk_of_signals(
-        u_row, w_row, r_row, q_row, t, stop, inside, u_t, w_t, r_t, q_t,
-        HAS_U, Q_VARIES, FULL, C, dtype,
-    )  # fmt: skip
-    given_ahead = chunk_of_gradients(
-        gm_row, gP_row, t, last, inside, gm_t, gP_t, HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype
-    )
+    if X == 0:
+        ahead = chunk_of_signals(signals, strides, t, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype)
+    gms_ahead = rows(gm_row, t, last, inside, 0.0, gm_t, C, FULL, dtype, HAS_G_MEAN)
+    gPs_ahead = rows(gP_row, t, last, inside, 0.0, gP_t, C, FULL, dtype, HAS_G_VARIANCE)
     for chunk in range(chunks):
         t = first + (chunks - 1 - chunk) * C
         m, P = m_ahead, P_ahead
-        us, ws, rs, qs = ahead
-        gms, gPs = given_ahead
+        gms, gPs = gms_ahead, gPs_ahead
         before = tl.maximum(t - C, first)
         kept = saved + (i * tl.cdiv(T, C) + before // C) * 2 * N + n
         m_ahead = tl.load(kept, mask=inside, other=0.0)
         P_ahead = tl.load(kept + N, mask=inside, other=1.0)
-        ahead = chunk_of_signals(
-            u_row, w_row, r_row, q_row, before, stop, inside, u_t, w_t, r_t, q_t,
-            HAS_U, Q_VARIES, FULL, C, dtype,
-        )  # fmt: skip
-        given_ahead = chunk_of_gradients(
-            gm_row, gP_row, before, last, inside, gm_t, gP_t,
-            HAS_G_MEAN, HAS_G_VARIANCE, FULL, C, dtype,
-        )  # fmt: skip
+        if X > 0:
+            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, FULL, X, C)
+        else:
+            us, ws, rs, qs = ahead
+            ahead = chunk_of_signals(
+                signals, strides, before, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+            )
+        gms_ahead = rows(gm_row, before, last, inside, 0.0, gm_t, C, FULL, dtype, HAS_G_MEAN)
+        gPs_ahead = rows(gP_row, before, last, inside, 0.0, gP_t, C, FULL, dtype, HAS_G_VARIANCE)
         if PREFETCH > 0:
             earlier = tl.maximum(t - (1 + PREFETCH) * C, first)
-            prefetch(w_row, earlier, w_t, C)
-            prefetch(r_row, earlier, r_t, C)
-            if HAS_U:
-                prefetch(u_row, earlier, u_t, C)
+            prefetch_signals(signals, strides, earlier, HAS_U, C)
             if HAS_G_MEAN:
                 prefetch(gm_row, earlier, gm_t, C)
             if HAS_G_VARIANCE:
                 prefetch(gP_row, earlier, gP_t, C)
-        reads = ()
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
-        if HAS_OBSERVED:
-            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        noises = noises_of(rs, r_floor, R_RAW, C)
-        q_noises = noises_of(qs, q_floor, Q_RAW, C) if Q_VARIES else ()
-        slow = slow_chunk(
-            P, a2, zero if Q_VARIES else q_, q_noises, noises, reads, HAS_OBSERVED, Q_VARIES, C
-        )
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
+        reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
+        noises, q_noises = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
+        slow = slow_chunk(P, a2, zero if Q_VARIES else q_, q_noises, noises, reads)
 
         # replay: the belief before each step, the step's gain and innovation
         ms, Ps, ks, gs, es = (), (), (), (), ()
@@ -211,15 +207,21 @@ def backward(
                     q_bar = tl.where(valid, q_bar, 0.0)
                 here = None if FULL else inside & (t + j < last)
                 to = at + j * g_t
-                tl.store(g_r + to, r_bar.to(out), mask=here)
-                tl.store(g_w + to, w_bar.to(out), mask=here)
+                u_bar = b_ * c_bar if HAS_B else c_bar
+                if X > 0:
+                    bars = (u_bar, w_bar, r_bar) if HAS_U else (w_bar, r_bar)
+                    x_j = w + i * w_i + t * w_t + j * w_t
+                    of_columns = with_step(of_columns, bars, x_j, valid, FULL, X)
+                else:
+                    tl.store(g_r + to, r_bar.to(out), mask=here)
+                    tl.store(g_w + to, w_bar.to(out), mask=here)
                 sum_m += c_bar * ms[j]
                 sum_P += p_bar * Ps[j]
                 if HAS_U:
                     u_seen = tl.where(valid, us[j], 0.0) if CHECK else us[j]
                     sum_b += u_seen * c_bar
-                    u_bar = b_ * c_bar if HAS_B else c_bar
-                    tl.store(g_u + to, u_bar.to(out), mask=here)
+                    if X == 0:
+                        tl.store(g_u + to, u_bar.to(out), mask=here)
                 if Q_VARIES:
                     tl.store(g_q + to, q_bar.to(out), mask=here)
                 else:
@@ -251,6 +253,8 @@ def backward(
             if Q_RAW:
                 sum_q *= slope(q_raw)
             tl.store(g_parameters + 2 * segments * N + here, sum_q, mask=inside)
+        for c in tl.static_range(COLUMNS):
+            tl.store(g_parameters + (3 + c) * segments * N + here, of_columns[c], mask=inside)
         if first == 0:
             tl.store(g_m_start + i * N + n, mu, mask=inside)
             tl.store(g_P_start + i * N + n, pi, mask=inside)

@@ -19,118 +19,118 @@ from kalmanac._ops.scan.gpu.steps import (
     belief,
     filter_step,
     flags,
-    is_slow,
+    lanes,
     noise,
     prefetch,
     rows,
-    stop_of,
+    steps_of,
 )
 
 # Sizes and strides, on whose divisibility Triton would otherwise compile anew.
 FREE = [
-    "T",
-    "S",
-    "K",
-    "N",
-    "out_i",
-    "u_i",
-    "w_i",
-    "r_i",
-    "q_i",
-    "u_t",
-    "w_t",
-    "r_t",
-    "q_t",
-    "m_i",
-    "P_i",
-    "mp_i",
-    "Pp_i",
-    "reset_i",
-    "reset_t",
-    "observed_i",
-    "observed_t",
-    "gm_i",
-    "gP_i",
-    "gme_i",
-    "gPe_i",
-    "g_i",
-    "gm_t",
-    "gP_t",
-    "g_t",
-]
+    "T", "S", "K", "N", "out_i", "u_i", "w_i", "r_i", "q_i", "u_t", "w_t", "r_t", "q_t",
+    "m_i", "P_i", "mp_i", "Pp_i", "reset_i", "reset_t", "observed_i", "observed_t",
+    "gm_i", "gP_i", "gme_i", "gPe_i", "g_i", "gm_t", "gP_t", "g_t",
+]  # fmt: skip
+
+
+@triton.jit
+def columns_of(projection, n, inside, N, COUNT: tl.constexpr):
+    """COUNT rows of the projection, at these channels."""
+    result = ()
+    for j in tl.static_range(COUNT):
+        result = result + (tl.load(projection + j * N + n, mask=inside, other=0.0),)
+    return result
+
+
+@triton.jit
+def projected(
+    x, t, stop, x_t, columns,
+    HAS_U: tl.constexpr, FULL: tl.constexpr, X: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """C rows of (u, w, r) from X inputs each; the columns of input e are k e … k e + k - 1 of k
+    signals, and the last ones are biases."""
+    us, ws, rs = (), (), ()
+    k: tl.constexpr = 3 if HAS_U else 2
+    for j in tl.static_range(C):
+        u, w, r = columns[X * k], columns[X * k + k - 2], columns[X * k + k - 1]
+        for e in tl.static_range(X):
+            at = x + t * x_t + (j * x_t + e)
+            seen = tl.load(at) if FULL else tl.load(at, mask=t + j < stop, other=0.0)
+            w += seen * columns[e * k + k - 2]
+            r += seen * columns[e * k + k - 1]
+            if HAS_U:
+                u += seen * columns[e * k]
+        us, ws, rs = us + (u,), ws + (w,), rs + (r,)
+    return us, ws, rs, ()
 
 
 @triton.jit
 def chunk_of_signals(
-    u, w, r, q, t, stop, inside,
-    u_t, w_t, r_t, q_t,
+    signals, strides, t, stop, inside,
     HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
     dtype: tl.constexpr,
 ):  # fmt: skip
     """C rows of each signal: (u, w, r, q), an empty tuple where a signal is absent."""
-    us, qs = (), ()
+    u, w, r, q = signals
+    u_t, w_t, r_t, q_t = strides
     ws = rows(w, t, stop, inside, 0.0, w_t, C, FULL, dtype)
     rs = rows(r, t, stop, inside, 1.0, r_t, C, FULL, dtype)
-    if HAS_U:
-        us = rows(u, t, stop, inside, 0.0, u_t, C, FULL, dtype)
-    if Q_VARIES:
-        qs = rows(q, t, stop, inside, 1.0, q_t, C, FULL, dtype)
+    us = rows(u, t, stop, inside, 0.0, u_t, C, FULL, dtype, HAS_U)
+    qs = rows(q, t, stop, inside, 1.0, q_t, C, FULL, dtype, Q_VARIES)
     return us, ws, rs, qs
 
 
 @triton.jit
-def noises_of(signals, floor, RAW: tl.constexpr, C: tl.constexpr):
+def prefetch_signals(signals, strides, t, HAS_U: tl.constexpr, C: tl.constexpr):
+    """Ask for C rows of u, w and r."""
+    for s in tl.static_range(0 if HAS_U else 1, 3):
+        prefetch(signals[s], t, strides[s], C)
+
+
+@triton.jit
+def noises_of(signals, floor, RAW: tl.constexpr):
     """The noise variances of a chunk from their signals."""
     result = ()
-    for j in tl.static_range(C):
+    for j in tl.static_range(len(signals)):
         result = result + (noise(signals[j], floor, RAW),)
     return result
 
 
 @triton.jit
-def slow_chunk(
-    P, a2, q, qs, rs, reads, HAS_OBSERVED: tl.constexpr, Q_VARIES: tl.constexpr, C: tl.constexpr
-):  # fmt: skip
-    """`is_slow` for the chunk's noises rs (and qs, if they vary); missing readings do not count."""
-    r_least = rs[0]
-    if HAS_OBSERVED:
-        r_least = tl.where(reads[0], r_least, 3e38)
-    for j in tl.static_range(1, C):
-        r = rs[j]
-        if HAS_OBSERVED:
-            r = tl.where(reads[j], r, 3e38)
+def slow_chunk(P, a2, q, qs, rs, reads):
+    """Do a chunk's steps, with noises rs, and qs where q varies, change a belief of variance P by
+    little? Then, and only then, memory is long, and sums within the chunk do not cancel against
+    what stood at its start. Missing readings do not count.
+    """
+    r_least = tl.where(reads[0], rs[0], 3e38) if len(reads) > 0 else rs[0]
+    for j in tl.static_range(1, len(rs)):
+        r = tl.where(reads[j], rs[j], 3e38) if len(reads) > 0 else rs[j]
         r_least = tl.minimum(r_least, r)
-    if Q_VARIES:
-        q = qs[0]
-        for j in tl.static_range(1, C):
-            q = tl.maximum(q, qs[j])
-    return is_slow(P, a2, q, r_least, C)
+    for j in tl.static_range(len(qs)):
+        q = tl.maximum(q, qs[j]) if j > 0 else qs[j]
+    return (a2 > 0.9) & (8.0 * (P + len(rs) * q) <= r_least)
 
 
 @triton.jit(do_not_specialize=FREE)
 def forward(
     a, b, q, u, w, r, m_start, P_start, m_prior, P_prior, lengths, reset, observed,
     mean, variance, m_end, P_end, saved,
-    T, S, K, out_i, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
+    projection, T, S, K, out_i, u_i, w_i, r_i, q_i, m_i, P_i, mp_i, Pp_i,
     reset_i, reset_t, observed_i, observed_t, r_floor: tl.float64, q_floor: tl.float64,
     N, u_t, w_t, r_t, q_t,
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr, HAS_START: tl.constexpr,
-    HAS_VARIANCE: tl.constexpr, PREFETCH: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_VARIANCE: tl.constexpr, PREFETCH: tl.constexpr, X: tl.constexpr, C: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Predict and update every step of a segment, then hold the belief (paper, Eqs. 4 to 6)."""
     CHECK: tl.constexpr = HAS_LENGTHS or not FULL  # is every step valid?
     dtype: tl.constexpr = a.dtype.element_ty
     out: tl.constexpr = mean.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, _, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
     a2 = a_ * a_
@@ -145,40 +145,36 @@ def forward(
         m_fresh, P_fresh = belief(
             m_prior, P_prior, i * mp_i + n, i * Pp_i + n, inside, dtype, HAS_PRIOR
         )
-    u_row, w_row, r_row, q_row = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    signals = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    strides = u_t, w_t, r_t, q_t
     mean_row, variance_row = mean + i * out_i + n, variance + i * out_i + n
     kept = saved + (i * tl.cdiv(T, C) + first // C) * 2 * N + n
 
-    ahead = chunk_of_signals(
-        u_row, w_row, r_row, q_row, first, stop, inside, u_t, w_t, r_t, q_t,
-        HAS_U, Q_VARIES, FULL, C, dtype,
-    )  # fmt: skip
-    for t in range(first, last, C):
-        us, ws, rs, qs = ahead
+    if X > 0:
+        columns = columns_of(projection, n, inside, N, (3 if HAS_U else 2) * (X + 1))
+    else:
         ahead = chunk_of_signals(
-            u_row, w_row, r_row, q_row, tl.minimum(t + C, last - C) if FULL else t + C,
-            stop, inside, u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
-        )  # fmt: skip
+            signals, strides, first, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+        )
+    for t in range(first, last, C):
+        if X > 0:
+            us, ws, rs, qs = projected(w + i * w_i, t, stop, w_t, columns, HAS_U, FULL, X, C)
+        else:
+            us, ws, rs, qs = ahead
+            following = tl.minimum(t + C, last - C) if FULL else t + C
+            ahead = chunk_of_signals(
+                signals, strides, following, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
+            )
         if PREFETCH > 0:
             later = tl.minimum(t + (1 + PREFETCH) * C, last - C)
-            prefetch(w_row, later, w_t, C)
-            prefetch(r_row, later, r_t, C)
-            if HAS_U:
-                prefetch(u_row, later, u_t, C)
-        reads = ()
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
-        if HAS_OBSERVED:
-            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        rs = noises_of(rs, r_floor, R_RAW, C)
-        if Q_VARIES:
-            qs = noises_of(qs, q_floor, Q_RAW, C)
+            prefetch_signals(signals, strides, later, HAS_U, C)
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
+        reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
+        rs, qs = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
         tl.store(kept, m_at + m, mask=inside)
         tl.store(kept + N, P_at + P, mask=inside)
         kept += 2 * N
-        slow = slow_chunk(
-            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
-        )
+        slow = slow_chunk(P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads)
         m_at, m = anchored(m_at, m, slow)
         P_at, P = anchored(P_at, P, slow)
         mean_t, variance_t = mean_row + t * N, variance_row + t * N

@@ -15,14 +15,26 @@ from kalmanac._ops.scan.operators import split_signals
 AHEAD = 8  # segments whose summaries are loaded at once while they are chained
 
 
-class Pointers:
-    """The tensors of one call as a kernel takes them: pointers, strides and flags.
+class Call:
+    """The tensors of one call as a kernel takes them, pointers, strides and flags, and its layout.
 
     `stand_in` takes the place of an absent tensor, with strides of zero; a flag says so.
     """
 
-    def __init__(self, stand_in: Tensor) -> None:
-        self.stand_in = stand_in
+    def __init__(self, stand_in: Tensor, shape: tuple[int, int, int], chunk: int) -> None:
+        self.stand_in, (self.B, self.T, self.N) = stand_in, shape
+        self.cut = segments(*shape, chunk)
+        self.tile = tiling(self.B * self.cut.parts, self.cut.steps, self.N)
+        # no chunk or block is only part-filled
+        whole = self.T % self.cut.steps == 0 and self.cut.steps % chunk == 0
+        self.full = whole and self.N % self.tile.block == 0
+        self.constants: dict[str, Any] = {
+            "C": chunk,
+            "BLOCK": self.tile.block,
+            "FULL": self.full,
+            "num_warps": self.tile.warps,
+            "num_stages": 1,  # the kernels load ahead themselves
+        }
 
     def tensor(self, x: Tensor | None) -> Tensor:
         return self.stand_in if x is None else x
@@ -33,16 +45,15 @@ class Pointers:
     def flag_strides(self, x: Tensor | None) -> tuple[int, ...]:
         return (0, 0) if x is None else x.stride()
 
+    def sizes(self) -> tuple[int, ...]:
+        return self.T, self.cut.steps, self.cut.parts
 
-def full(x: Any) -> bool:
-    """No chunk or block is only part-filled."""
-    whole = x.T % x.cut.steps == 0 and x.cut.steps % x.tile.chunk == 0
-    return whole and x.N % x.tile.block == 0
+    def grid(self, count: int) -> tuple[int]:
+        return (self.B * count * -(-self.N // self.tile.block),)
 
-
-def fixed(x: Any, size: int) -> Any:
-    """A size or stride as a constant of the kernel where the kernel is made for one geometry."""
-    return tl.constexpr(size) if full(x) and not INTERPRETED else size
+    def fixed(self, size: int) -> Any:
+        """A size or stride as a constant of the kernel where it is made for one geometry."""
+        return tl.constexpr(size) if self.full and not INTERPRETED else size
 
 
 MaybeTensor = TypeVar("MaybeTensor", Tensor, Tensor | None)
@@ -55,31 +66,32 @@ def neighbours(x: MaybeTensor) -> MaybeTensor:
     return x.contiguous()
 
 
-class KalmanCall(Pointers):
+class KalmanCall(Call):
     """What all kernels of one Kalman scan share."""
 
-    def __init__(self, parameters, signals, layout, beliefs, facts, floors) -> None:
-        a = neighbours(parameters[0])
-        b, q = (neighbours(x) for x in parameters[1:])
-        super().__init__(a)
-        named = split_signals([neighbours(x) for x in signals], layout)
-        self.a, self.b, self.u, self.w, self.r = a, b, named.get("u"), named["w"], named["r"]
-        self.q = named.get("q", q)
+    def __init__(
+        self, parameters, signals, layout, beliefs, facts, floors, projection=None
+    ) -> None:
+        a, b, q = (neighbours(x) for x in parameters)
+        B, T, inputs = signals[0].shape
+        chunk = kalman_chunk(B, T, len(a), *conditions(layout, facts), chunk_of(projection))
+        super().__init__(a, (B, T, len(a)), chunk)
+        self.projection, signals = projection, [neighbours(x) for x in signals]
+        if projection is None:
+            named = split_signals(signals, layout)
+        else:
+            named = dict.fromkeys(layout, signals[0])
         self.signals = {name: named.get(name) for name in "uwrq"}
+        self.a, self.b, self.q = a, b, named.get("q", q)
         self.start = tuple(neighbours(x) for x in beliefs[:2])
         self.prior = tuple(neighbours(x) for x in beliefs[2:])
         self.lengths = neighbours(facts[0])
         self.reset, self.observed = facts[1:]
-        self.B, self.T, self.N = self.w.shape
-        flagged = self.reset is not None or self.observed is not None or "q" in named
-        chunk = kalman_chunk(self.B, self.T, self.N, self.lengths is not None, flagged)
-        self.cut = segments(self.B, self.T, self.N, chunk)
-        self.tile = tiling(self.B * self.cut.parts, self.cut.steps, self.N, chunk)
-        self.prefetch = self.tile.prefetch if full(self) else 0
+        self.prefetch = self.tile.prefetch if self.full else 0
         self.floors = tuple(0.0 if floor is None else floor for floor in floors)
-        self.constants = {
+        self.constants |= {
             "HAS_B": b is not None,
-            "HAS_U": self.u is not None,
+            "HAS_U": "u" in named,
             "Q_VARIES": "q" in named,
             "HAS_RESET": self.reset is not None,
             "HAS_OBSERVED": self.observed is not None,
@@ -87,24 +99,18 @@ class KalmanCall(Pointers):
             "HAS_PRIOR": self.prior[0] is not None,
             "R_RAW": floors[0] is not None,
             "Q_RAW": floors[1] is not None,
-            "N": fixed(self, self.N),
-            **{f"{name}_t": fixed(self, self.strides(x)[1]) for name, x in self.signals.items()},
-            "C": self.tile.chunk,
-            "BLOCK": self.tile.block,
-            "FULL": full(self),
-            "num_warps": self.tile.warps,
-            "num_stages": 1,  # the kernels load ahead themselves
+            "N": self.fixed(self.N),
+            **{f"{name}_t": self.fixed(self.strides(x)[1]) for name, x in self.signals.items()},
+            "X": 0 if projection is None else inputs,
         }
 
     def inputs(self) -> tuple[Any, ...]:
-        return tuple(self.tensor(x) for x in (self.a, self.b, self.q, self.u, self.w, self.r))
+        signals = (self.signals[name] for name in "uwr")
+        return tuple(self.tensor(x) for x in (self.a, self.b, self.q, *signals))
 
     def conditions(self) -> tuple[Any, ...]:
         facts = (self.lengths, self.reset, self.observed)
         return tuple(self.tensor(x) for x in (*self.prior, *facts))
-
-    def sizes(self) -> tuple[int, ...]:
-        return self.T, self.cut.steps, self.cut.parts
 
     def row_strides(self) -> tuple[int, ...]:
         return tuple(self.strides(x)[0] for x in self.signals.values())
@@ -113,32 +119,31 @@ class KalmanCall(Pointers):
         prior = tuple(self.strides(x)[0] for x in self.prior)
         return (*prior, *self.flag_strides(self.reset), *self.flag_strides(self.observed))
 
-    def grid(self, count: int) -> tuple[int]:
-        return (self.B * count * -(-self.N // self.tile.block),)
-
     def new(self, *shape: int) -> Tensor:
         return self.a.new_empty(shape)
 
 
-def kalman_forward(parameters, signals, layout, beliefs, facts, floors, variances=True):
-    """See `operators.kalman_operator`."""
-    w = split_signals(signals, layout)["w"]
-    mean = w.new_empty(w.shape)
-    variance = w.new_empty(w.shape if variances else (*w.shape[:2], 0))
-    parts = spans(*sizes(w), *conditions(layout, facts))
+def kalman_forward(
+    parameters, signals, layout, beliefs, facts, floors, variances=True, projection=None
+):
+    """See `operators.kalman_operator`. With a projection (n + 1, kN), the k signals are made of
+    inputs (B, T, n), the only one of `signals`, and a one."""
+    (rows, steps), channels = signals[0].shape[:2], len(parameters[0])
+    mean = signals[0].new_empty(rows, steps, channels)
+    variance = signals[0].new_empty(rows, steps, channels if variances else 0)
+    parts = spans(rows, steps, channels, *conditions(layout, facts), chunk_of(projection))
     saved = parameters[0].new_empty(parts[-1].saved.stop)
     at = beliefs[:2]
     for begin, end, kept in parts:
         own = [s[:, begin:end] for s in signals]
-        x = KalmanCall(parameters, own, layout, (*at, *beliefs[2:]), facts, floors)
+        x = KalmanCall(parameters, own, layout, (*at, *beliefs[2:]), facts, floors, projection)
         at = scan(x, mean[:, begin:end], variance[:, begin:end], saved[kept])
     return mean, variance, *at, saved
 
 
-def sizes(x: Tensor) -> tuple[int, int, int]:
-    """Rows, steps and channels."""
-    rows, steps, channels = x.shape
-    return rows, steps, channels
+def chunk_of(projection: Tensor | None) -> int:
+    """Steps a chunk, at most: what a projection keeps in registers leaves room for so many."""
+    return 16 if projection is None else 8
 
 
 def conditions(layout, facts) -> tuple[bool, bool]:
@@ -165,7 +170,7 @@ def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[
     m_end, P_end = x.new(x.B, x.N), x.new(x.B, x.N)
     kalman_kernels.forward[x.grid(K)](
         *x.inputs(), *(x.tensor(s) for s in start), *x.conditions(),
-        mean, variance, m_end, P_end, saved,
+        mean, variance, m_end, P_end, saved, x.tensor(x.projection),
         *x.sizes(), mean.stride(0), *x.row_strides(), *(x.strides(s)[0] for s in start),
         *x.condition_strides(), *x.floors, HAS_START=start[0] is not None,
         HAS_VARIANCE=variance.shape[2] > 0, PREFETCH=x.prefetch, **x.constants,
@@ -173,26 +178,37 @@ def scan(x: KalmanCall, mean: Tensor, variance: Tensor, saved: Tensor) -> tuple[
     return m_end, P_end
 
 
-def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs, given):
-    """See `operators.kalman_operator`."""
-    g_signals = [s.new_empty(s.shape) for s in signals]
+def kalman_backward(
+    parameters, signals, layout, beliefs, facts, floors, outputs, given, projection=None
+):
+    """See `operators.kalman_operator`. The gradient of a projection stands in the signals' place;
+    its inputs have none."""
+    projects = projection is not None
+    g_signals = signals if projects else [s.new_empty(s.shape) for s in signals]
     g_mean, g_variance, *g_end = (neighbours(g) for g in given)
-    parts = spans(*sizes(outputs[0]), *conditions(layout, facts))
+    B, T, channels = outputs[0].shape
+    parts = spans(B, T, channels, *conditions(layout, facts), chunk_of(projection))
     # outside of segments, one partial sum a row and span
-    K = KalmanCall(parameters, signals, layout, beliefs, facts, floors).cut.parts
-    rows, channels = len(outputs[0]) * K, outputs[0].shape[2]
-    partials = parameters[0].new_empty(len(parts), 3, rows, channels)
+    K = KalmanCall(parameters, signals, layout, beliefs, facts, floors, projection).cut.parts
+    rows = B * K
+    sums_of_rows = 3 + (len(layout) * len(projection) if projects else 0)
+    partials = parameters[0].new_empty(len(parts), sums_of_rows, rows, channels)
     for (begin, end, kept), sums in zip(reversed(parts), partials, strict=True):
         own = [s[:, begin:end] for s in signals]
-        x = KalmanCall(parameters, own, layout, beliefs, facts, floors)
-        named = split_signals([g[:, begin:end] for g in g_signals], layout)
+        x = KalmanCall(parameters, own, layout, beliefs, facts, floors, projection)
+        own = [g[:, begin:end] for g in g_signals]
+        named = x.signals if projects else dict(split_signals(own, layout))
         slopes = [None if g is None else g[:, begin:end] for g in (g_mean, g_variance)]
         *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
-    totals = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
-    segment_kernels.total[(3, -(-x.N // 32))](
-        partials, *totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
+    totals = x.new(sums_of_rows, x.N)
+    segment_kernels.total[(sums_of_rows, -(-x.N // 32))](
+        partials, totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
     )
-    g_parameters = [x.new(0) if p is None else g for g, p in zip(totals, parameters, strict=True)]
+    if projects:
+        g_signals = [totals[3:].view(projection.shape)]
+    g_parameters = [
+        x.new(0) if p is None else g for g, p in zip(totals[:3], parameters, strict=True)
+    ]
     g_prior = [g_m_prior, g_P_prior]
     if not x.constants["HAS_RESET"]:
         g_prior = [x.a.new_zeros(x.B, x.N) if p is not None else p for p in x.prior]
@@ -220,10 +236,10 @@ def adjoint(x: KalmanCall, saved, slopes, g_end, named, partials):
             *x.inputs(), *x.conditions(), saved,
             x.tensor(g_mean), x.tensor(g_variance), *(x.tensor(e) for e in ends),
             partials, *(x.tensor(named.get(s)) for s in "uwrq"), *g_start, *g_prior, summary,
-            *x.sizes(), *x.row_strides(), *x.condition_strides(),
+            x.tensor(x.projection), *x.sizes(), *x.row_strides(), *x.condition_strides(),
             *(x.strides(g)[0] for g in (g_mean, g_variance, *ends, named["w"])), *x.floors,
-            gm_t=fixed(x, x.strides(g_mean)[1]), gP_t=fixed(x, x.strides(g_variance)[1]),
-            g_t=fixed(x, named["w"].stride(1)),
+            gm_t=x.fixed(x.strides(g_mean)[1]), gP_t=x.fixed(x.strides(g_variance)[1]),
+            g_t=x.fixed(named["w"].stride(1)),
             HAS_G_MEAN=g_mean is not None, HAS_G_VARIANCE=g_variance is not None,
             HAS_G_END=ends[0] is not None, SUMMARY=summarise, PREFETCH=x.prefetch,
             **x.constants,
@@ -243,38 +259,23 @@ def adjoint(x: KalmanCall, saved, slopes, g_end, named, partials):
     return *g_start, *g_prior
 
 
-class LinearCall(Pointers):
+class LinearCall(Call):
     """What all kernels of one linear scan share."""
 
     def __init__(self, a, b, start, initial, lengths, reset) -> None:
-        super().__init__(b)
+        super().__init__(b, tuple(b.shape), linear_chunk(*b.shape))
         self.a, self.b = neighbours(a), neighbours(b)
         self.start, self.initial = neighbours(start), neighbours(initial)
         self.lengths, self.reset = neighbours(lengths), reset
-        self.B, self.T, self.N = b.shape
-        chunk = linear_chunk(self.B, self.T, self.N)
-        self.cut = segments(self.B, self.T, self.N, chunk)
-        self.tile = tiling(self.B * self.cut.parts, self.cut.steps, self.N, chunk)
-        self.constants = {
+        self.constants |= {
             "A_VARIES": a.dim() == 3,
             "HAS_RESET": reset is not None,
             "HAS_LENGTHS": lengths is not None,
             "HAS_INITIAL": initial is not None,
-            "C": self.tile.chunk,
-            "BLOCK": self.tile.block,
-            "FULL": full(self),
-            "num_warps": self.tile.warps,
-            "num_stages": 1,  # the kernels load ahead themselves
         }
-
-    def sizes(self) -> tuple[int, ...]:
-        return self.T, self.cut.steps, self.cut.parts
 
     def a_strides(self) -> tuple[int, ...]:
         return self.strides(self.a if self.a.dim() == 3 else None)
-
-    def grid(self, count: int) -> tuple[int]:
-        return (self.B * count * -(-self.N // self.tile.block),)
 
     def new(self, *shape: int) -> Tensor:
         return self.b.new_empty(shape, dtype=carry_dtype(self.b.dtype))
@@ -302,8 +303,8 @@ def linear_forward(a, b, start, initial, lengths, reset):
             x.a, x.b, *(x.tensor(s) for s in (start, x.initial, x.lengths, reset)),
             states, end, summary,
             *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.b, start, x.initial)),
-            *x.flag_strides(reset), N=fixed(x, x.N), a_t=fixed(x, x.a_strides()[1]),
-            b_t=fixed(x, x.b.stride(1)),
+            *x.flag_strides(reset), N=x.fixed(x.N), a_t=x.fixed(x.a_strides()[1]),
+            b_t=x.fixed(x.b.stride(1)),
             HAS_START=start is not None, SUMMARY=summarise, **x.constants,
         )  # fmt: skip
 
@@ -332,8 +333,8 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
             x.tensor(g_states), x.tensor(end), g_a, g_b, g_start, g_initial, summary,
             *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.start, x.initial)),
             *x.flag_strides(reset), *(x.strides(s)[0] for s in (g_states, end)),
-            N=fixed(x, x.N), a_t=fixed(x, x.a_strides()[1]),
-            gx_t=fixed(x, x.strides(g_states)[1]),
+            N=x.fixed(x.N), a_t=x.fixed(x.a_strides()[1]),
+            gx_t=x.fixed(x.strides(g_states)[1]),
             HAS_START=x.start is not None, HAS_G_STATES=g_states is not None,
             HAS_G_END=end is not None, SUMMARY=summarise, **x.constants,
         )  # fmt: skip

@@ -7,42 +7,13 @@ either way: with SUMMARY, a kernel writes nothing but its segment's effect x ←
 import triton
 import triton.language as tl
 
-from kalmanac._ops.scan.gpu.steps import flags, rows, stop_of
+from kalmanac._ops.scan.gpu.steps import flags, lanes, rows, steps_of
 
 # Sizes and strides, on whose divisibility Triton would otherwise compile anew.
 FREE = [
-    "T",
-    "S",
-    "K",
-    "N",
-    "a_i",
-    "a_t",
-    "b_i",
-    "b_t",
-    "start_i",
-    "initial_i",
-    "reset_i",
-    "reset_t",
-    "gx_i",
-    "gx_t",
-    "ge_i",
-    "given_i",
-]
-
-
-@triton.jit
-def pair_of_chunks(
-    x, y, t, x_stop, y_stop, inside, x_t, y_t,
-    HAS_X: tl.constexpr, HAS_Y: tl.constexpr, FULL: tl.constexpr, C: tl.constexpr,
-    dtype: tl.constexpr,
-):  # fmt: skip
-    """C rows of each of two signals, an empty tuple where one is absent."""
-    xs, ys = (), ()
-    if HAS_X:
-        xs = rows(x, t, x_stop, inside, 0.0, x_t, C, FULL, dtype)
-    if HAS_Y:
-        ys = rows(y, t, y_stop, inside, 0.0, y_t, C, FULL, dtype)
-    return xs, ys
+    "T", "S", "K", "N", "a_i", "a_t", "b_i", "b_t", "start_i", "initial_i", "reset_i", "reset_t",
+    "gx_i", "gx_t", "ge_i", "given_i",
+]  # fmt: skip
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -56,15 +27,8 @@ def forward(
 ):  # fmt: skip
     """Every step of a segment, then hold the state."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     if not A_VARIES:
         a_ = tl.load(a + n, mask=inside, other=0.0)
@@ -76,18 +40,15 @@ def forward(
         fresh = tl.zeros((BLOCK,), dtype)
         if HAS_INITIAL:
             fresh += tl.load(initial + i * initial_i + n, mask=inside, other=0.0)
-    ahead = pair_of_chunks(
-        a + i * a_i + n, b + i * b_i + n, first, stop, stop, inside, a_t, b_t, A_VARIES, True,
-        FULL, C, dtype,
-    )  # fmt: skip
+    a_row, b_row = a + i * a_i + n, b + i * b_i + n
+    decays_ahead = rows(a_row, first, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+    bs_ahead = rows(b_row, first, stop, inside, 0.0, b_t, C, FULL, dtype)
     for t in range(first, last, C):
-        decays, bs = ahead
-        ahead = pair_of_chunks(
-            a + i * a_i + n, b + i * b_i + n, tl.minimum(t + C, last - C) if FULL else t + C,
-            stop, stop, inside, a_t, b_t, A_VARIES, True, FULL, C, dtype,
-        )  # fmt: skip
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
+        decays, bs = decays_ahead, bs_ahead
+        following = tl.minimum(t + C, last - C) if FULL else t + C
+        decays_ahead = rows(a_row, following, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+        bs_ahead = rows(b_row, following, stop, inside, 0.0, b_t, C, FULL, dtype)
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         for j in tl.static_range(C):
             valid = t + j < stop
             if HAS_RESET:
@@ -124,15 +85,8 @@ def backward(
     row; inside a row, the state before a segment is the last one of the segment before.
     """
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     if not A_VARIES:
         a_ = tl.load(a + n, mask=inside, other=0.0)
@@ -148,19 +102,16 @@ def backward(
     if HAS_G_END:
         carried += tl.load(g_end + segment * ge_i + n, mask=inside, other=0.0)
     chunks = tl.cdiv(last - first, C)
-    ahead = pair_of_chunks(
-        a + i * a_i + n, g_states + i * gx_i + n, first + (chunks - 1) * C, stop, last, inside,
-        a_t, gx_t, A_VARIES, HAS_G_STATES, FULL, C, dtype,
-    )  # fmt: skip
+    a_row, g_row, t = a + i * a_i + n, g_states + i * gx_i + n, first + (chunks - 1) * C
+    decays_ahead = rows(a_row, t, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+    gs_ahead = rows(g_row, t, last, inside, 0.0, gx_t, C, FULL, dtype, HAS_G_STATES)
     for chunk in range(chunks):
         t = first + (chunks - 1 - chunk) * C
-        decays, gs = ahead
-        ahead = pair_of_chunks(
-            a + i * a_i + n, g_states + i * gx_i + n, tl.maximum(t - C, first), stop, last, inside,
-            a_t, gx_t, A_VARIES, HAS_G_STATES, FULL, C, dtype,
-        )  # fmt: skip
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
+        decays, gs = decays_ahead, gs_ahead
+        earlier = tl.maximum(t - C, first)
+        decays_ahead = rows(a_row, earlier, stop, inside, 0.0, a_t, C, FULL, dtype, A_VARIES)
+        gs_ahead = rows(g_row, earlier, last, inside, 0.0, gx_t, C, FULL, dtype, HAS_G_STATES)
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
         if not SUMMARY:
             befores = ()
             for j in tl.static_range(C):
@@ -212,11 +163,8 @@ def chain(
 ):  # fmt: skip
     """What enters every segment of a row, from `given` on: the start forwards, or the end back."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
-    i = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    i, count, n, inside = lanes(N, BLOCK)
+    size = count * K * N
     x = tl.zeros((BLOCK,), dtype)
     if HAS_GIVEN:
         x += tl.load(given + i * given_i + n, mask=inside, other=0.0)

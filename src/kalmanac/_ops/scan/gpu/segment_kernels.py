@@ -15,10 +15,11 @@ from kalmanac._ops.scan.gpu.steps import (
     belief,
     filter_step,
     flags,
+    lanes,
     noise,
     reciprocal,
     rows,
-    stop_of,
+    steps_of,
 )
 
 
@@ -31,22 +32,15 @@ def summarise(
     HAS_B: tl.constexpr, HAS_U: tl.constexpr, Q_VARIES: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_OBSERVED: tl.constexpr, HAS_LENGTHS: tl.constexpr, HAS_PRIOR: tl.constexpr,
     R_RAW: tl.constexpr, Q_RAW: tl.constexpr, FULL: tl.constexpr,
-    C: tl.constexpr, BLOCK: tl.constexpr,
+    X: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each segment as a `Filter` element (A, b, C, η, J), step appended to step.
 
     In place of A stands F = 1 - A, which keeps its digits where a memory is long.
     """
     dtype: tl.constexpr = a.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    segments = (tl.num_programs(0) // blocks).to(tl.int64)
-    segment = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    i = segment // K
-    first = (segment % K).to(tl.int32) * S
-    last = tl.minimum(first + S, T)
-    stop = stop_of(lengths, i, last, HAS_LENGTHS)
+    segment, segments, n, inside = lanes(N, BLOCK)
+    i, first, last, stop = steps_of(segment, lengths, T, S, K, HAS_LENGTHS)
 
     a_ = tl.load(a + n, mask=inside, other=0.0)
     a2 = a_ * a_
@@ -61,23 +55,16 @@ def summarise(
     zero = tl.zeros((BLOCK,), dtype)
     F, m, P, eta, J = zero, zero, zero, zero, zero
     m_at, P_at = zero, zero
-
+    signals = u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n
+    strides = u_t, w_t, r_t, q_t
     for t in range(first, last, C):
         us, ws, rs, qs = chunk_of_signals(
-            u + i * u_i + n, w + i * w_i + n, r + i * r_i + n, q + i * q_i + n, t, stop, inside,
-            u_t, w_t, r_t, q_t, HAS_U, Q_VARIES, FULL, C, dtype,
-        )  # fmt: skip
-        reads = ()
-        if HAS_RESET:
-            resets = flags(reset + i * reset_i, reset_t, t, stop, C)
-        if HAS_OBSERVED:
-            reads = flags(observed + i * observed_i, observed_t, t, stop, C)
-        rs = noises_of(rs, r_floor, R_RAW, C)
-        if Q_VARIES:
-            qs = noises_of(qs, q_floor, Q_RAW, C)
-        slow = slow_chunk(
-            P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads, HAS_OBSERVED, Q_VARIES, C
+            signals, strides, t, stop, inside, HAS_U, Q_VARIES, FULL, C, dtype
         )
+        resets = flags(reset + i * reset_i, reset_t, t, stop, HAS_RESET, C)
+        reads = flags(observed + i * observed_i, observed_t, t, stop, HAS_OBSERVED, C)
+        rs, qs = noises_of(rs, r_floor, R_RAW), noises_of(qs, q_floor, Q_RAW)
+        slow = slow_chunk(P_at + P, a2, zero if Q_VARIES else q_, qs, rs, reads)
         m_at, m = anchored(m_at, m, slow)
         P_at, P = anchored(P_at, P, slow)
         for j in tl.static_range(C):
@@ -120,18 +107,15 @@ def moved(x, change):
     return y, change - (y - x)
 
 
-@triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
+@triton.jit(do_not_specialize=FREE)
 def chain(
     summary, m_start, P_start, starts, K, m_i, P_i, N,
     HAS_START: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The belief before every segment: each element applied to the belief before it."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
-    i = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    i, count, n, inside = lanes(N, BLOCK)
+    size = count * K * N
     m, P = belief(m_start, P_start, i * m_i + n, i * P_i + n, inside, dtype, HAS_START)
     m_rest, P_rest = tl.zeros((BLOCK,), dtype), tl.zeros((BLOCK,), dtype)
     row = summary + i * K * N
@@ -158,18 +142,15 @@ def chain(
             P, P_rest = moved(tl.where(long, P, 0.0), P_off)
 
 
-@triton.jit(do_not_specialize=["K", "N", "m_i", "P_i", "gm_i", "gP_i"])
+@triton.jit(do_not_specialize=FREE)
 def chain_adjoint(
     summary, g_m_end, g_P_end, ends, K, gm_i, gP_i, N,
     HAS_G_END: tl.constexpr, AHEAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The adjoint (μ, π) that enters every segment at its end, from the last segment back."""
     dtype: tl.constexpr = summary.dtype.element_ty
-    blocks = tl.cdiv(N, BLOCK)
-    size = (tl.num_programs(0) // blocks).to(tl.int64) * K * N
-    i = (tl.program_id(0) // blocks).to(tl.int64)
-    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
+    i, count, n, inside = lanes(N, BLOCK)
+    size = count * K * N
     mu = tl.zeros((BLOCK,), dtype)
     pi = tl.zeros((BLOCK,), dtype)
     if HAS_G_END:
@@ -198,21 +179,15 @@ def chain_adjoint(
 
 
 @triton.jit(do_not_specialize=["R", "N"])
-def total(
-    partials, first, second, third, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """Sums of (parts, 3, R, N) over parts and R, always in the same order, one for each of three
-    outputs (N,)."""
+def total(partials, totals, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums (P, N) of (parts, P, R, N) over parts and R, always in the same order."""
     which = tl.program_id(0)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, TILE)
     sums = tl.zeros((TILE, BLOCK), partials.dtype.element_ty)
     for part in range(parts):
-        begin = (part * 3 + which).to(tl.int64) * R
+        begin = (part * tl.num_programs(0) + which).to(tl.int64) * R
         for s in range(0, R, TILE):
             at = (begin + s + k[:, None]) * N + n[None, :]
             sums += tl.load(partials + at, mask=(s + k[:, None] < R) & (n[None, :] < N), other=0.0)
-    x = tl.sum(sums, 0)
-    tl.store(first + n, x, mask=(which == 0) & (n < N))
-    tl.store(second + n, x, mask=(which == 1) & (n < N))
-    tl.store(third + n, x, mask=(which == 2) & (n < N))
+    tl.store(totals + which * N + n, tl.sum(sums, 0), mask=n < N)

@@ -71,16 +71,17 @@ def slope(x):
 @triton.jit
 def rows(
     pointer, t, stop, inside, other, stride,
-    COUNT: tl.constexpr, FULL: tl.constexpr, dtype: tl.constexpr,
+    COUNT: tl.constexpr, FULL: tl.constexpr, dtype: tl.constexpr, GIVEN: tl.constexpr = True,
 ):  # fmt: skip
-    """Rows t … t+COUNT-1 as a tuple of (BLOCK,) tensors; `other` from `stop` on, which is not read.
+    """Rows t … t+COUNT-1 as a tuple of (BLOCK,) tensors, empty if none are GIVEN; `other` from
+    `stop` on, which is not read.
 
     Noises get one there: such a step is computed and dropped, and must not divide by zero. With
     FULL all rows are read, whatever stands in padding: it exists, and the step is dropped as well.
     """
     result = ()
     at = pointer + t * stride
-    for j in tl.static_range(COUNT):
+    for j in tl.static_range(COUNT if GIVEN else 0):
         if FULL:
             x = tl.load(at + j * stride)
         else:
@@ -90,22 +91,36 @@ def rows(
 
 
 @triton.jit
-def flags(pointer, stride, t, stop, COUNT: tl.constexpr):
-    """Flags t … t+COUNT-1 of one row as a tuple of scalars; False from `stop` on."""
+def flags(pointer, stride, t, stop, GIVEN: tl.constexpr, COUNT: tl.constexpr):
+    """Flags t … t+COUNT-1 of one row as a tuple of scalars, empty without any; False from `stop`
+    on."""
     result = ()
-    for j in tl.static_range(COUNT):
+    for j in tl.static_range(COUNT if GIVEN else 0):
         x = tl.load(pointer + (t + j) * stride, mask=t + j < stop, other=0)
         result = result + (x != 0,)
     return result
 
 
 @triton.jit
-def stop_of(lengths, i, last, HAS_LENGTHS: tl.constexpr):
-    """The first step of a segment that is padding, or the segment's end."""
+def lanes(N, BLOCK: tl.constexpr):
+    """A program's row or segment, how many there are, its channels, and which of these exist."""
+    blocks = tl.cdiv(N, BLOCK)
+    count = (tl.num_programs(0) // blocks).to(tl.int64)
+    mine = (tl.program_id(0) // blocks).to(tl.int64)
+    n = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    return mine, count, n, n < N
+
+
+@triton.jit
+def steps_of(segment, lengths, T, S, K, HAS_LENGTHS: tl.constexpr):
+    """A segment's row, its first step, its end, and its first step that is padding, or the end."""
+    i = segment // K
+    first = (segment % K).to(tl.int32) * S
+    last = tl.minimum(first + S, T)
     stop = last
     if HAS_LENGTHS:
         stop = tl.minimum(tl.load(lengths + i).to(tl.int32), last)
-    return stop
+    return i, first, last, stop
 
 
 @triton.jit
@@ -118,14 +133,6 @@ def belief(m, P, m_at, P_at, inside, dtype: tl.constexpr, GIVEN: tl.constexpr):
         mean = tl.zeros(m_at.shape, dtype)
         variance = mean + 1.0
     return mean, variance
-
-
-@triton.jit
-def is_slow(P, a2, q, r_least, C: tl.constexpr):
-    """Do C steps from a belief of variance P change it by little? Then, and only then, memory is
-    long, and sums within the chunk do not cancel against what stood at its start.
-    """
-    return (a2 > 0.9) & (8.0 * (P + C * q) <= r_least)
 
 
 @triton.jit

@@ -13,7 +13,6 @@ class Tiling(NamedTuple):
     """The launch constants of one kernel."""
 
     block: int  # channels a program
-    chunk: int  # steps whose rows are loaded at once
     warps: int
     prefetch: int  # chunks, beyond the one loaded ahead, that are brought into the cache
 
@@ -38,7 +37,9 @@ def cut_in_time(rows: int, steps: int, channels: int) -> bool:
     return rows * channels <= LANES_ENOUGH and steps >= STEPS_ENOUGH
 
 
-def kalman_chunk(rows: int, steps: int, channels: int, padded: bool, flagged: bool) -> int:
+def kalman_chunk(
+    rows: int, steps: int, channels: int, padded: bool, flagged: bool, most: int = 16
+) -> int:
     """Steps a chunk of the Kalman scan, which is also the distance between saved beliefs.
 
     Longer chunks keep more loads in flight, but Triton's compile time grows with the cube of the
@@ -48,7 +49,7 @@ def kalman_chunk(rows: int, steps: int, channels: int, padded: bool, flagged: bo
     if flagged or steps <= 4:
         return 4
     odd = steps % 16 or channels % 32
-    return 8 if padded or odd or cut_in_time(rows, steps, channels) else 16
+    return min(8 if padded or odd or cut_in_time(rows, steps, channels) else 16, most)
 
 
 def linear_chunk(rows: int, steps: int, channels: int) -> int:
@@ -56,12 +57,12 @@ def linear_chunk(rows: int, steps: int, channels: int) -> int:
     return 8 if steps % 16 or channels % 32 or cut_in_time(rows, steps, channels) else 16
 
 
-def tiling(rows: int, steps: int, channels: int, chunk: int) -> Tiling:
+def tiling(rows: int, steps: int, channels: int) -> Tiling:
     """One channel a lane, two warps a program. Where the device has less than one warp for each of
     its schedulers, long sequences are also brought into the cache one chunk earlier than loaded.
     """
     prefetch = int(rows * channels <= LANES_OF_THE_DEVICE and steps >= 2048)
-    return Tiling(*((64, chunk, 2) if channels % 64 == 0 else (32, chunk, 1)), prefetch)
+    return Tiling(*((64, 2) if channels % 64 == 0 else (32, 1)), prefetch)
 
 
 def segments(rows: int, steps: int, channels: int, chunk: int) -> Segments:
@@ -71,7 +72,9 @@ def segments(rows: int, steps: int, channels: int, chunk: int) -> Segments:
     return Segments(-(-steps // chunk) * chunk, 1)
 
 
-def spans(rows: int, steps: int, channels: int, padded: bool, flagged: bool) -> list[Span]:
+def spans(
+    rows: int, steps: int, channels: int, padded: bool, flagged: bool, most: int = 16
+) -> list[Span]:
     """The parts of a row that go to the device one after the other.
 
     Where only the last few steps do not fill a chunk, as the last of T + 1 tokens, the others take
@@ -82,7 +85,7 @@ def spans(rows: int, steps: int, channels: int, padded: bool, flagged: bool) -> 
     ends = [0, whole, steps] if plain and channels % 32 == 0 and 0 < whole < steps else [0, steps]
     found, at = [], 0
     for begin, end in pairwise(ends):
-        chunk = kalman_chunk(rows, end - begin, channels, padded, flagged)
+        chunk = kalman_chunk(rows, end - begin, channels, padded, flagged, most)
         size = rows * -(-(end - begin) // chunk) * 2 * channels
         found.append(Span(begin, end, slice(at, at + size)))
         at += size
