@@ -33,9 +33,9 @@ def test_products_and_graphs_are_as_asked_for(
     learner = model.learner
     update = learner.update
 
-    def seen(batch):
+    def seen(batch, **how):
         precisions.add(torch.backends.cuda.matmul.fp32_precision)
-        return update(batch)
+        return update(batch, **how)
 
     monkeypatch.setattr(learner, "update", seen)
     model.learn(1_000)

@@ -200,15 +200,13 @@ def kalman_backward(
         named = x.signals if projects else dict(split_signals(own, layout))
         slopes = [None if g is None else g[:, begin:end] for g in (g_mean, g_variance)]
         *g_end, g_m_prior, g_P_prior = adjoint(x, outputs[2][kept], slopes, g_end, named, sums)
-    totals = x.new(sums_of_rows, x.N)
-    segment_kernels.total[(sums_of_rows, -(-x.N // 32))](
-        partials, totals, len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
-    )
+    totals = [x.new(x.N) for _ in parameters]  # also of what is absent: the kernel writes all three
     if projects:
-        g_signals = [totals[3:].view(projection.shape)]
-    g_parameters = [
-        x.new(0) if p is None else g for g, p in zip(totals[:3], parameters, strict=True)
-    ]
+        g_signals = [x.new(*projection.shape)]
+    segment_kernels.total[(sums_of_rows, -(-x.N // 32))](
+        partials, *totals, g_signals[0], len(parts), rows, x.N, TILE=64, BLOCK=32, num_warps=4
+    )
+    g_parameters = [x.new(0) if p is None else g for g, p in zip(totals, parameters, strict=True)]
     g_prior = [g_m_prior, g_P_prior]
     if not x.constants["HAS_RESET"]:
         g_prior = [x.a.new_zeros(x.B, x.N) if p is not None else p for p in x.prior]

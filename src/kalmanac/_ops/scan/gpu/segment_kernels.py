@@ -179,8 +179,11 @@ def chain_adjoint(
 
 
 @triton.jit(do_not_specialize=["R", "N"])
-def total(partials, totals, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums (P, N) of (parts, P, R, N) over parts and R, always in the same order."""
+def total(
+    partials, first, second, third, rest, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Sums of (parts, P, R, N) over parts and R, always in the same order: three outputs (N,),
+    which must not share memory, and the rest, (P - 3, N)."""
     which = tl.program_id(0)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, TILE)
@@ -190,4 +193,8 @@ def total(partials, totals, parts, R, N, TILE: tl.constexpr, BLOCK: tl.constexpr
         for s in range(0, R, TILE):
             at = (begin + s + k[:, None]) * N + n[None, :]
             sums += tl.load(partials + at, mask=(s + k[:, None] < R) & (n[None, :] < N), other=0.0)
-    tl.store(totals + which * N + n, tl.sum(sums, 0), mask=n < N)
+    x = tl.sum(sums, 0)
+    tl.store(first + n, x, mask=(which == 0) & (n < N))
+    tl.store(second + n, x, mask=(which == 1) & (n < N))
+    tl.store(third + n, x, mask=(which == 2) & (n < N))
+    tl.store(rest + (which - 3) * N + n, x, mask=(which > 2) & (n < N))
