@@ -36,10 +36,11 @@ from kalmanac._cli.program import main
 RECORDED = Path(__file__).parent / "data" / "same_bytes.json"
 ENCODERS = ("vssm+kf", "gru")
 TASKS = {
-    "discrete": "novel/CartPole --total-steps 128",
-    "continuous": "track --total-steps 128 --env-settings horizon=10 --normalize-observations "
-    "--normalize-rewards --burn-in 2",
-    "seeing": "tests.seeing:Seeing --total-steps 96 --image-channels 2 4 --image-features 6",
+    "discrete": "novel/CartPole --total-steps 128 --no-normalize-observations",
+    "continuous": "track --total-steps 128 --env-settings horizon=10 --normalize-rewards "
+    "--burn-in 2",
+    "seeing": "tests.seeing:Seeing --total-steps 96 --image-channels 2 4 --image-features 6 "
+    "--no-normalize-observations",
 }
 SMALL = (
     "--encoder-settings d_state=6 --embedding 6 --actor-hidden 12 --critic-hidden 12 "

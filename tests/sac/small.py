@@ -12,6 +12,7 @@ from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 
 QUICK = {
+    "normalize_observations": False,
     "learning_starts": 20,
     "batch_size": 4,
     "context_length": 8,

@@ -42,6 +42,7 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
         total_steps=500_000,
         num_envs=8,
         seed=seed,
+        normalize_observations=False,
         tau=0.02,
         average_span=0.1,
         adam_betas=(0.95, 0.9975),

@@ -48,6 +48,7 @@ def paper(agent: str = "vssm+kf", *, task: str = "cheetah-run", seed: int = 0) -
         noise=NOISE[task],
         total_steps=1_000_000,
         seed=seed,
+        normalize_observations=False,
         actor_hidden=(256, 256),
         critic_hidden=(256, 256),
         learning_starts=5_000,

@@ -47,6 +47,7 @@ def settings(
         env=task,
         total_steps=STEPS,
         seed=seed,
+        normalize_observations=False,
         actor_hidden=(128, 128),
         critic_hidden=(128, 128),
         learning_starts=2_000,

@@ -41,6 +41,7 @@ def paper(agent: str = "vssm+kf", *, task: str = "RepeatPreviousEasy", seed: int
         env=f"popgym/{task}",
         total_steps=1_000_000,
         seed=seed,
+        normalize_observations=False,
         adam_betas=SHORTER_MEMORY.get(task, (0.9, 0.999)),
         actor_hidden=(256, 256),
         critic_hidden=(256, 256),
