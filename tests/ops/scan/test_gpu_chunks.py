@@ -13,14 +13,15 @@ from tests.ops.scan.targets import Target
 BARE = Case(64, ORDINARY, batch=2, channels=64, lengths=False, resets=0, missing=0)
 CASES = {
     "16 steps a chunk": BARE,
-    "and one step behind them": replace(BARE, steps=65),
+    "and one step behind them": replace(BARE, steps=33),
+    "13 steps a chunk": replace(BARE, steps=65),
     "8 steps a chunk, with lengths": replace(BARE, lengths=True),
     "4 steps a chunk, with flags": replace(BARE, channels=32, resets=3.0, missing=0.3),
     "segments of a long row": replace(BARE, steps=1024),
     "segments with flags": replace(BARE, steps=1024, channels=32, lengths=True, resets=3.0),
     "brought into the cache early": replace(BARE, steps=2048, batch=33, channels=128),
 }
-INTERPRETED = list(CASES)[:4]  # the others are too long for that
+INTERPRETED = list(CASES)[:5]  # the others are too long for that
 RUNS = [pytest.param(name, "cpu", marks=pytest.mark.slow) for name in INTERPRETED]
 RUNS += [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in CASES]
 
