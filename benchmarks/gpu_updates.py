@@ -26,7 +26,7 @@ from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, Work, run_eagerly
 from kalmanac._sac.learner import Learner, Metrics
-from kalmanac._sac.loop import TOGETHER
+from kalmanac._sac.loop import ROUNDS
 from plain_sac import PlainSAC
 from products import layers_of
 from report import print_table
@@ -70,7 +70,7 @@ class DrawnUpdate(Work):
 def measure(
     task: Any, names: Sequence[str], seeds: Sequence[int], make_learner: Callable[..., Learner],
     seconds: float, compare: bool, peers: bool, table: dict[str, Any], save: Callable[[], None],
-    rounds: int = TOGETHER,
+    rounds: int = ROUNDS[0],
 ) -> None:  # fmt: skip
     """Fill a table: updates/s of every encoder, eager and with so many seeds in one graph.
 
@@ -197,8 +197,8 @@ def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device, *, t
     together = GraphedUpdates([other], device)
     for number in range(100):
         run_eagerly(eager)
-        if number % TOGETHER == 0:
-            together(TOGETHER)
+        if number % ROUNDS[1] == 0:
+            together(ROUNDS[1])
     a, b = eager.learner.optimizer.values, other.learner.optimizer.values
     return ((a - b).abs().max() / a.abs().max()).item()
 

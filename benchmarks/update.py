@@ -30,7 +30,7 @@ from kalmanac._ops import sac_losses
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.loop import TOGETHER
+from kalmanac._sac.loop import ROUNDS
 from kalmanac._suites.best_arm import ENCODER_SETTINGS as BEST_ARM
 from kalmanac._suites.dmc import ENCODER_SETTINGS as DMC
 from products import layers_of, products
@@ -254,7 +254,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9, help="samples per number")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 5, 10], help="on CUDA")
     parser.add_argument(
-        "--rounds-a-graph", type=int, default=TOGETHER, help="of updates of several seeds, on CUDA"
+        "--rounds-a-graph", type=int, default=ROUNDS[0], help="of updates of several seeds, on CUDA"
     )
     parser.add_argument("--seconds", type=float, default=0.5, help="per number, on CUDA")
     parser.add_argument(

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from kalmanac._envs.best_arm import BestArmVector
 from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.loop import TOGETHER, TrainingLoop
+from kalmanac._sac.loop import TrainingLoop
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small, wandering
 
@@ -175,13 +175,12 @@ def test_updates_that_are_due_for_all_run_in_rounds_of_one_graph(monkeypatch) ->
             return [{"update": n, "branch": i} for n in numbers for i in range(2)]
 
     monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", Graphed)
-    members = [OnGpu(1, TOGETHER + 2), OnGpu(1, 2 * TOGETHER)]
+    members = [OnGpu(1, 14), OnGpu(1, 16)]
     TrainingLoop(members).run()
-    assert asked == [TOGETHER, 1, 1]
+    assert asked == [8, 4, 1, 1]
     numbers = [[metrics.get("update") for metrics in member.metrics] for member in members]
-    common = list(range(TOGETHER + 2))
-    assert numbers == [common, common + [None] * (TOGETHER - 2)], "the rest by its own graph"
-    assert [metrics["branch"] for metrics in members[1].metrics[: len(common)]] == [1] * len(common)
+    assert numbers == [[*range(14)], [*range(14), None, None]], "the rest by its own graph"
+    assert [metrics["branch"] for metrics in members[1].metrics[:14]] == [1] * 14
 
 
 def test_who_fails_in_the_first_of_several_rounds_leaves_once(monkeypatch) -> None:
@@ -194,12 +193,12 @@ def test_who_fails_in_the_first_of_several_rounds_leaves_once(monkeypatch) -> No
         return lambda rounds: [{"branch": i} for i in range(len(branches))] * rounds
 
     monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", captured)
-    members = [Refusing(1, TOGETHER), OnGpu(1, TOGETHER)]
+    members = [Refusing(1, 4), OnGpu(1, 4)]
     loop = TrainingLoop(members)
     loop.run()
     assert list(loop.failures) == [0]
     assert [member.ended for member in members] == [1, 1]
-    assert [len(member.metrics) for member in members] == [1, TOGETHER]
+    assert [len(member.metrics) for member in members] == [1, 4]
 
 
 def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # called when a member has ended: its number, what it raised, whether all were interrupted
 Left = Callable[[int, BaseException | None, bool], None]
 
-TOGETHER = 4  # updates of every seed in one graph, where so many are due: one after the other
+ROUNDS = 8, 4, 1  # of updates of all seeds in one graph: as many as are due, of these
 
 
 class Member:
@@ -169,7 +169,7 @@ class TrainingLoop:
                     self._try(i, partial(self.members[i].updated, metrics))
 
     def _updates(self, which: list[int], due: int) -> list[tuple[int, Metrics]]:
-        """One update of each of these members, or `TOGETHER` if they are due."""
+        """One update of each of these members, or several, if so many are due."""
         trainings = [self.members[i].training for i in which]
         on_gpu = can_record(trainings[0].policy.device)
         if not on_gpu or len(which) == 1 or len(which) < len(self._active):
@@ -181,7 +181,7 @@ class TrainingLoop:
                 record = all(training.settings.graph for training in trainings)
                 graphed = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
                 self._graphed_updates = (which, graphed)
-            rounds = TOGETHER if due >= TOGETHER else 1
+            rounds = next(number for number in ROUNDS if number <= due)
             return list(zip(which * rounds, self._graphed_updates[1](rounds), strict=True))
         except KeyboardInterrupt:
             raise
