@@ -11,7 +11,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -84,9 +83,8 @@ class RecordedGraph(NamedTuple):
 class GraphedUpdates:
     """Runs the branches together, replayed from a graph from the fourth time on.
 
-    Several rounds in one graph take less time: a branch goes on while others are still behind, and
-    a replay's own work is done once. Where recording fails, they stay eager, and one warning says
-    why; without `record` they always are.
+    Rounds in one graph do not wait for all branches in between. Where recording fails, they stay
+    eager, and one warning says why; without `record` they always are.
     """
 
     def __init__(
@@ -138,11 +136,9 @@ class GraphedUpdates:
         current.wait_stream(self._main)
 
     def _run_branches(self, rounds: int) -> list[Metrics]:
-        def run(work: Work) -> list[Metrics]:
-            return [run_eagerly(work) for _ in range(rounds)]
-
-        found = self._streams(None, *(partial(run, work) for work in self.branches))
-        return [metrics for of_round in zip(*found, strict=True) for metrics in of_round]
+        pieces = [lambda x=x: [run_eagerly(x) for _ in range(rounds)] for x in self.branches]
+        found = self._streams(None, *pieces)
+        return [metrics for number in zip(*found, strict=True) for metrics in number]
 
     def _record(self, rounds: int) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
