@@ -11,6 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -136,9 +137,7 @@ class GraphedUpdates:
         current.wait_stream(self._main)
 
     def _run_branches(self, rounds: int) -> list[Metrics]:
-        pieces = [lambda x=x: [run_eagerly(x) for _ in range(rounds)] for x in self.branches]
-        found = self._streams(None, *pieces)
-        return [metrics for number in zip(*found, strict=True) for metrics in number]
+        return self._streams(None, *(partial(run_eagerly, x) for x in self.branches * rounds))
 
     def _record(self, rounds: int) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
