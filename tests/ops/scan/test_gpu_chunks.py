@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kalmanac._ops.scan.gpu.tiling import kalman_chunk, spans
 from tests.ops.scan import budgets
 from tests.ops.scan.answers import run_backward
 from tests.ops.scan.cases import ORDINARY, Case, draw
@@ -39,3 +40,15 @@ def test_values_and_gradients_equal_plain_operations_in_double(name, device):
     for one, other, budget in zip(found, truth, (budgets.values, budgets.gradients), strict=True):
         errors = {name: budgets.error(x, other[name]) for name, x in one.items()}
         budgets.check(errors, budget(torch.float32, ORDINARY))
+
+
+@pytest.mark.parametrize(
+    ("steps", "most", "ends", "chunks"),
+    [(64, 16, [64], [16]), (65, 16, [65], [13]), (65, 8, [64, 65], [8, 4]),
+     (257, 16, [256, 257], [16, 4])],
+)  # fmt: skip
+def test_one_launch_where_chunks_make_up_a_row(steps, most, ends, chunks):
+    found = spans(32, steps, 128, False, False, most)
+    assert [span.end for span in found] == ends
+    own = [kalman_chunk(32, x.end - x.begin, 128, False, False, most) for x in found]
+    assert own == chunks
