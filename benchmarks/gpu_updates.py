@@ -3,9 +3,10 @@
     python benchmarks/update.py --device cuda [--only ENCODER …] [--seeds 1 2 5 10] [--out FILE]
 
 A replay with full windows on the device; every update draws its own batch inside the graph. Seeds
-are branches of one graph. The peers are a recurrent SAC as it is commonly written (nn.GRU, eager
-PyTorch, one optimizer each) and our update with vssm+kf as one jit of JAX (jax_sac.py), its seeds
-one axis of a vmap, if there is a JAX with CUDA; both learn from one batch again and again.
+are branches of one graph, several of them with as many rounds of updates as a training has in one.
+The peers are a recurrent SAC as it is commonly written (nn.GRU, eager PyTorch, one optimizer each)
+and our update with vssm+kf as one jit of JAX (jax_sac.py), its seeds one axis of a vmap, if there
+is a JAX with CUDA; both learn from one batch again and again.
 """
 
 import statistics
@@ -25,6 +26,7 @@ from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, Work, run_eagerly
 from kalmanac._sac.learner import Learner, Metrics
+from kalmanac._sac.loop import ROUNDS
 from plain_sac import PlainSAC
 from products import layers_of
 from report import print_table
@@ -68,11 +70,12 @@ class DrawnUpdate(Work):
 def measure(
     task: Any, names: Sequence[str], seeds: Sequence[int], make_learner: Callable[..., Learner],
     seconds: float, compare: bool, peers: bool, table: dict[str, Any], save: Callable[[], None],
+    rounds: int = ROUNDS[0],
 ) -> None:  # fmt: skip
     """Fill a table: updates/s of every encoder, eager and with so many seeds in one graph.
 
-    With `compare`, graph and eager updates too; with `peers`, the peers. It is saved after every
-    row.
+    Of several seeds, a graph has so many rounds of updates. With `compare`, graph and eager updates
+    too; with `peers`, the peers. It is saved after every row.
     """
     device = torch.device("cuda")
     peaks = {"flops": product_speed(device), "bytes": copy_bandwidth(device, 1024)}
@@ -84,7 +87,7 @@ def measure(
 
     rows: list[dict[str, Any]] = []
     table |= {"task": task.name, "batch": task.batch, "context": task.context, "rows": rows}
-    table["peaks"] = peaks
+    table |= {"peaks": peaks, "rounds_a_graph": rounds}
     batch = replay.sample(task.batch, task.context, generator=Generator(device).manual_seed(0))
     for name in names:
         eager = work(name)
@@ -92,12 +95,13 @@ def measure(
         row["seeds"] = {}
         for n in seeds:
             together = GraphedUpdates([work(name) for _ in range(n)], device)
+            times = rounds if n > 1 else 1
             for _ in range(WARM_UP + 1):
-                together()
+                together(times)
             if together.failed:
                 row["seeds"][n] = None
                 continue
-            row["seeds"][n] = n * rate(together, seconds)
+            row["seeds"][n] = n * times * rate(partial(together, times), seconds)
             if n == 1:
                 row |= looked_at(together, 60 if name == "vssm+kf" else 8)
                 row["busy"] = row["microseconds_in_kernels"] * 1e-6 * row["seeds"][n]
@@ -191,9 +195,10 @@ def agreement(eager: DrawnUpdate, other: DrawnUpdate, device: torch.device, *, t
     eager.tf32 = other.tf32 = tf32
     eager.learner.streams = ForkedStreams(torch.device("cpu"), most=3)  # one after the other
     together = GraphedUpdates([other], device)
-    for _ in range(100):
+    for number in range(100):
         run_eagerly(eager)
-        together()
+        if number % ROUNDS[1] == 0:
+            together(ROUNDS[1])
     a, b = eager.learner.optimizer.values, other.learner.optimizer.values
     return ((a - b).abs().max() / a.abs().max()).item()
 

@@ -30,6 +30,7 @@ from kalmanac._ops import sac_losses
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
+from kalmanac._sac.loop import ROUNDS
 from kalmanac._suites.best_arm import ENCODER_SETTINGS as BEST_ARM
 from kalmanac._suites.dmc import ENCODER_SETTINGS as DMC
 from products import layers_of, products
@@ -105,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     task, names, options.seeds, make_learner, options.seconds, options.compare,
                     options.peers, tables[-1],
                     lambda: _write(options, words, notes, tables, finished=False),
+                    options.rounds_a_graph,
                 )  # fmt: skip
                 continue
             for full in (False, True):
@@ -251,6 +253,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch and of the scans")
     parser.add_argument("--rounds", type=int, default=9, help="samples per number")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 5, 10], help="on CUDA")
+    parser.add_argument(
+        "--rounds-a-graph", type=int, default=ROUNDS[0], help="of updates of several seeds, on CUDA"
+    )
     parser.add_argument("--seconds", type=float, default=0.5, help="per number, on CUDA")
     parser.add_argument(
         "--compare", action=argparse.BooleanOptionalAction, default=True,

@@ -1,9 +1,25 @@
 """Pieces of work side by side return what they return alone."""
 
+import os
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 
 from kalmanac._ops.cuda_streams import ForkedStreams
+
+
+@pytest.mark.parametrize("own", [None, "4"])
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+def test_a_gpu_has_all_its_queues_unless_somebody_chose_a_number(monkeypatch, own) -> None:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    monkeypatch.setenv(name, own or "")
+    if own is None:
+        monkeypatch.delenv(name)
+    runpy.run_module("kalmanac._ops.device")
+    assert os.environ[name] == (own or "32")
 
 
 def test_without_a_gpu_pieces_run_in_order() -> None:
@@ -19,12 +35,43 @@ def test_without_a_gpu_pieces_run_in_order() -> None:
     assert together(None, lambda: piece(4)) == [40]
 
 
-def test_more_pieces_than_streams_are_refused_before_the_first_one_runs() -> None:
-    ran: list[int] = []
-    together = ForkedStreams(torch.device("cpu"), most=2)
-    with pytest.raises(ValueError, match="pieces: got 3, expected at most 2"):
-        together(None, *[lambda: ran.append(1)] * 3)
-    assert not ran
+def test_pieces_beyond_the_streams_follow_on_them_without_waiting_for_all(monkeypatch) -> None:
+    notes: list[tuple[object, ...]] = []
+
+    class Stream:
+        made = 0
+
+        def __init__(self, device: torch.device) -> None:
+            Stream.made += 1
+            self.number = Stream.made
+
+        def wait_stream(self, other: "Stream") -> None:
+            notes.append((self.number, "waits for", other.number))
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        current.append(stream)
+        yield
+        current.pop()
+
+    current = [Stream(torch.device("cpu"))]
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[-1])
+    together = ForkedStreams(torch.device("cuda"), most=3)
+    pieces = [lambda i=i: notes.append((current[-1].number, "runs", i)) for i in range(7)]
+    together(None, *pieces)
+    assert notes == [
+        (2, "waits for", 1), (3, "waits for", 1),
+        (2, "runs", 0), (3, "runs", 1), (1, "runs", 2),
+        (2, "runs", 3), (3, "runs", 4), (1, "runs", 5), (2, "runs", 6),
+        (1, "waits for", 2), (1, "waits for", 3),
+    ]  # fmt: skip
+    notes.clear()
+    together(None, *pieces[:2])
+    assert notes == [
+        (2, "waits for", 1), (2, "runs", 0), (1, "runs", 1), (1, "waits for", 2),
+    ]  # fmt: skip
 
 
 def gradients_of(

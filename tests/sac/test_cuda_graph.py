@@ -55,6 +55,18 @@ def test_replayed_updates_equal_eager_ones_before_and_after_a_restore(
                 work.learner.load_state_dict(state)
 
 
+@both_kinds
+def test_rounds_in_one_graph_equal_eager_updates(sizes: Sizes) -> None:
+    eager = [update_with(on_cuda(sizes, i), sizes, i) for i in range(3)]
+    branches = [update_with(on_cuda(sizes, i), sizes, i) for i in range(3)]
+    together = GraphedUpdates(branches, torch.device("cuda"))
+    for rounds in (1, 1, 1, 3, 1, 3, 1):
+        for work, actual in zip(eager * rounds, together(rounds), strict=True):
+            for name, x in work.run().items():
+                torch.testing.assert_close(actual[name], x, rtol=1e-4, atol=1e-5, msg=name)
+    assert not together.failed
+
+
 def test_dropout_draws_anew_in_every_replay_what_eager_updates_draw() -> None:
     sizes = Sizes(2, 3, True)
     how = AgentSettings(

@@ -104,10 +104,10 @@ def test_an_interrupt_in_the_end_of_one_ends_the_others_too() -> None:
 
 
 class OnGpu:
-    """A member on a GPU that is not there; its one update is due in the last step."""
+    """A member on a GPU that is not there; its updates, one or more, are due in the last step."""
 
-    def __init__(self, steps: int) -> None:
-        self.left, self.ended, self.metrics, self.threads = steps, 0, [], None
+    def __init__(self, steps: int, due: int = 1) -> None:
+        self.due, self.left, self.ended, self.metrics, self.threads = due, steps, 0, [], None
         device = torch.device("cuda")
         self.training = SimpleNamespace(
             policy=SimpleNamespace(device=device), settings=AgentSettings(),
@@ -123,7 +123,7 @@ class OnGpu:
         return 0
 
     def collect(self) -> int:
-        return int(self.left == 1)
+        return self.due * (self.left == 1)
 
     def updated(self, metrics) -> None:
         self.metrics.append(metrics)
@@ -148,7 +148,7 @@ def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
 
     def captured(branches, device, record):
         recorded.append(branches)
-        return lambda: [{"branch": i} for i in range(len(branches))]
+        return lambda rounds: [{"branch": i} for i in range(len(branches))] * rounds
 
     monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", captured)
     members = [OnGpu(2), OnGpu(2), OnGpu(1)]  # the last one is ahead, and goes alone
@@ -159,6 +159,46 @@ def test_several_update_as_branches_of_one_graph(monkeypatch) -> None:
     metrics = [member.metrics for member in members]
     assert metrics == [[{"branch": 0}], [{"branch": 1}], [{"by": "its own graph"}]]
     assert loop._graphed_updates is None, "its memory is free as soon as one of them has left"
+
+
+def test_updates_that_are_due_for_all_run_in_rounds_of_one_graph(monkeypatch) -> None:
+    asked = []
+
+    class Graphed:
+        def __init__(self, branches, device, record) -> None:
+            self.made = 0
+
+        def __call__(self, rounds):
+            asked.append(rounds)
+            self.made += rounds
+            numbers = range(self.made - rounds, self.made)
+            return [{"update": n, "branch": i} for n in numbers for i in range(2)]
+
+    monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", Graphed)
+    members = [OnGpu(1, 14), OnGpu(1, 16)]
+    TrainingLoop(members).run()
+    assert asked == [8, 4, 1, 1]
+    numbers = [[metrics.get("update") for metrics in member.metrics] for member in members]
+    assert numbers == [[*range(14)], [*range(14), None, None]], "the rest by its own graph"
+    assert [metrics["branch"] for metrics in members[1].metrics[:14]] == [1] * 14
+
+
+def test_who_fails_in_the_first_of_several_rounds_leaves_once(monkeypatch) -> None:
+    class Refusing(OnGpu):
+        def updated(self, metrics) -> None:
+            super().updated(metrics)
+            raise ValueError("enough")
+
+    def captured(branches, device, record):
+        return lambda rounds: [{"branch": i} for i in range(len(branches))] * rounds
+
+    monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", captured)
+    members = [Refusing(1, 4), OnGpu(1, 4)]
+    loop = TrainingLoop(members)
+    loop.run()
+    assert list(loop.failures) == [0]
+    assert [member.ended for member in members] == [1, 1]
+    assert [len(member.metrics) for member in members] == [1, 4]
 
 
 def test_a_graph_that_fails_ends_all_whose_updates_it_holds(monkeypatch) -> None:

@@ -46,7 +46,8 @@ class Graphs:
         return graph
 
     @contextmanager
-    def recording(self, graph, stream):
+    def recording(self, graph, pool=None, stream=None):
+        graph.own = pool or graph
         self.streams.append(stream)
         if self.error:
             raise self.error
@@ -61,6 +62,9 @@ class Graphs:
 class Graph:
     def __init__(self):
         self.replays, self.generators = 0, []
+
+    def pool(self):
+        return self.own
 
     def register_generator_state(self, generator):
         self.generators.append(generator)
@@ -122,6 +126,20 @@ def test_each_branch_has_its_own_numbers_and_one_copy_holds_them_all(graphs):
     assert [branch["loss"] for branch in metrics] == [WARM_UP + 1] * 3
     places = {x.untyped_storage().data_ptr() for branch in metrics for x in branch.values()}
     assert len(places) == 1
+
+
+def test_rounds_are_recorded_as_one_graph_beside_that_of_a_single_one(graphs):
+    together = GraphedUpdates([Counting(5), Counting(6)], CPU)
+    expected = 0
+    for _ in range(WARM_UP + 1):
+        metrics = together(3)
+        numbers = [(int(x["place"]), int(x["loss"]) - expected) for x in metrics]
+        assert numbers == [(5, 1), (6, 1), (5, 2), (6, 2), (5, 3), (6, 3)]
+        expected += 3
+    assert [int(x["loss"]) for x in together()] == [expected + 1] * 2
+    assert len(together(3)) == 6
+    assert graphs.replays == [2, 1]
+    assert {graph.pool() for graph in graphs.made} == {graphs.made[0]}, "one memory for both"
 
 
 def test_other_places_are_recorded_anew(graphs):

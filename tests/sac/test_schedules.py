@@ -134,7 +134,7 @@ def test_a_recorded_update_reads_the_rate_that_it_is_given_now(graph):
     assert all(not np.array_equal(a, b) for a, b in pairwise(moving))
     assert all(np.array_equal(still[0], x) for x in still)
     if graph:
-        assert model._training._graphed_updates._recording is not None
+        assert model._training._graphed_updates._recordings
     constant = small("vssm+kf", wandering(2), learning_rate=1e-3, device="cuda", graph=graph)
     other = small(
         "vssm+kf", wandering(2), learning_rate=lambda left: 1e-3, device="cuda", graph=graph

@@ -1,13 +1,15 @@
 """Pieces of work that do not know of each other, at once on a GPU."""
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import torch
 
 
 class ForkedStreams:
-    """Runs up to `most` pieces of work one after the other, on a GPU each on a stream of its own.
+    """Runs pieces of work one after the other, on a GPU each on a stream of its own, of which there
+    are `most`: a piece beyond them follows on the first one's, the next on the second's, and so on.
 
     Autograd runs the backward of an operation on the stream of its forward, so that the backwards
     of the pieces run side by side too. Memory belongs to the stream that asked for it: what is
@@ -29,26 +31,22 @@ class ForkedStreams:
 
     def more(self, shared: Any, *pieces: Callable[[], Any]) -> list[Any]:
         """Run the pieces and return their results; what is held stays."""
-        if len(pieces) > self._most:
-            raise ValueError(f"pieces: got {len(pieces)}, expected at most {self._most}")
         if self._device.type != "cuda" or self._most == 1:
             return [piece() for piece in pieces]
         if not self._side_streams:  # now: there are 32 streams in all, and not every learner learns
             self._side_streams = [torch.cuda.Stream(self._device) for _ in range(self._most - 1)]
-        self.hold(shared)
-        *others, last = pieces  # the last one stays where the work came from
-        main, started = torch.cuda.current_stream(self._device), []
+        main, sides = torch.cuda.current_stream(self._device), self._side_streams[: len(pieces) - 1]
         results: list[Any] = []
-        self.hold(results)
+        self.hold(shared, results)
         try:
-            for piece, side in zip(others, self._side_streams, strict=False):
+            for side in sides:
                 side.wait_stream(main)
-                started.append(side)
-                with torch.cuda.stream(side):
+            # the last one stays where the work came from
+            for piece, stream in zip(pieces, cycle([*sides, main]), strict=False):
+                with torch.cuda.stream(stream):
                     results.append(piece())
-            results.append(last())
         finally:  # a recording that has failed must be joined too, else it tells of that instead
-            for side in started:
+            for side in sides:
                 main.wait_stream(side)
         return results
 

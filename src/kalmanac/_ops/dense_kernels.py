@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 CHUNKS = 64  # at most: parts of the rows whose sums are added up
-CHUNK_ROWS = 160  # at least, in each of them, or a multiple: whole blocks of any tile
+CHUNK_ROWS = 320  # at least, in each of them, or a multiple: whole blocks of any tile
 MANY = 8192  # rows: with less, 64 at once would leave multiprocessors without any
 LEAST = 16  # columns: the smallest side of a product on tensor cores
 

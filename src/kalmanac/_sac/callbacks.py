@@ -92,7 +92,7 @@ class Callback:
         """After the step that finished this training episode."""
 
     def on_update(self, model: "RecurrentSAC", metrics: Mapping[str, Tensor]) -> None:
-        """After an update. 0-d tensors on the model's device: reading one waits for the device."""
+        """After an update, on a GPU perhaps some more. Reading one of the 0-d metrics waits."""
 
     def on_step(self, model: "RecurrentSAC") -> bool | None:
         """After a vector step and its updates. False ends the training."""

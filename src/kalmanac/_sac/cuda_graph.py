@@ -74,18 +74,18 @@ class UpdateWith(Work):
 
 
 class RecordedGraph(NamedTuple):
-    """A graph, the names of each branch's metrics, and where the graph leaves them."""
+    """A graph, the names of metrics, and where the graph leaves these."""
 
     graph: torch.cuda.CUDAGraph
     names: list[list[str]]
-    numbers: Tensor  # of all branches, in the order of their names
+    numbers: Tensor  # of all rounds and branches, in the order of their names
 
 
 class GraphedUpdates:
     """Runs the branches together, replayed from a graph from the fourth time on.
 
-    Where recording fails, they stay eager, and one warning says why; without `record` they always
-    are.
+    Rounds in one graph do not wait for all branches in between. Where recording fails, they stay
+    eager, and one warning says why; without `record` they always are.
     """
 
     def __init__(
@@ -97,32 +97,32 @@ class GraphedUpdates:
         self._streams = ForkedStreams(device, most=len(self.branches))
         self._warmed = 0
         self._places: list[Hashable] = []
-        self._recording: RecordedGraph | None = None
+        self._recordings: dict[int, RecordedGraph] = {}  # by their number of rounds
 
-    def __call__(self) -> list[Metrics]:
-        """Run each branch once; metrics are 0-d tensors."""
+    def __call__(self, rounds: int = 1) -> list[Metrics]:
+        """Run each branch so many times; metrics, round by round, are 0-d tensors."""
         for work in self.branches:
             work.prepare()
         places = [work.places() for work in self.branches]
         if places != self._places:
-            self._places, self._recording = places, None
+            self._places, self._recordings = places, {}
         if self.failed:
-            return [run_eagerly(work) for work in self.branches]
+            return [run_eagerly(work) for work in self.branches * rounds]
         if self._warmed < WARM_UP or not self.record:
             self._warmed += 1
             with self._on_main_stream():
-                return self._run_branches()
-        if self._recording is None:
+                return self._run_branches(rounds)
+        if rounds not in self._recordings:
             stream = torch.cuda.current_stream(self.device)
             try:
-                self._recording = self._record()
+                self._recordings[rounds] = self._record(rounds)
             except RuntimeError as error:
                 torch.cuda.set_stream(stream)  # a failed capture leaves its own behind
                 self.failed = True
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
-                return [run_eagerly(work) for work in self.branches]
-        graph, names, numbers = self._recording
+                return [run_eagerly(work) for work in self.branches * rounds]
+        graph, names, numbers = self._recordings[rounds]
         graph.replay()
         values = iter(numbers.clone().unbind())
         return [dict(zip(branch_names, values, strict=False)) for branch_names in names]
@@ -136,16 +136,18 @@ class GraphedUpdates:
             yield
         current.wait_stream(self._main)
 
-    def _run_branches(self) -> list[Metrics]:
-        return self._streams(None, *(partial(run_eagerly, work) for work in self.branches))
+    def _run_branches(self, rounds: int) -> list[Metrics]:
+        return self._streams(None, *(partial(run_eagerly, x) for x in self.branches * rounds))
 
-    def _record(self) -> RecordedGraph:
+    def _record(self, rounds: int) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
+        # graphs that never run at once can share their memory: what they leave is copied
+        pool = next((other.graph.pool() for other in self._recordings.values()), None)
         for work in self.branches:
             for generator in work.generators():
                 graph.register_generator_state(generator)
-        with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._main):
-            metrics = self._run_branches()
+        with garbage_collection_paused(), torch.cuda.graph(graph, pool, self._main):
+            metrics = self._run_branches(rounds)
             numbers = torch.stack([x for branch in metrics for x in branch.values()])
         return RecordedGraph(graph, [list(branch) for branch in metrics], numbers)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # called when a member has ended: its number, what it raised, whether all were interrupted
 Left = Callable[[int, BaseException | None, bool], None]
 
+ROUNDS = 8, 4, 1  # of updates of all seeds in one graph: as many as are due, of these
+
 
 class Member:
     """One seed's part in the loop: its moves, its callbacks, and when it is done.
@@ -160,15 +162,16 @@ class TrainingLoop:
 
     def _update(self, due: dict[int, int]) -> None:
         """So many updates of each of these members."""
-        for done in range(max(due.values(), default=0)):
-            waiting = [i for i in self._each() if due[i] > done]
-            for i, metrics in self._updates(waiting):
-                self._try(i, partial(self.members[i].updated, metrics))
+        while waiting := [i for i in self._each() if due[i] > 0]:
+            for i, metrics in self._updates(waiting, min(due[i] for i in waiting)):
+                due[i] -= 1
+                if i in self._active:
+                    self._try(i, partial(self.members[i].updated, metrics))
 
-    def _updates(self, which: list[int]) -> list[tuple[int, Metrics]]:
-        """One update of each of these members."""
+    def _updates(self, which: list[int], due: int) -> list[tuple[int, Metrics]]:
+        """One update of each of these members, or several, if so many are due."""
         trainings = [self.members[i].training for i in which]
-        on_gpu = bool(which) and can_record(trainings[0].policy.device)
+        on_gpu = can_record(trainings[0].policy.device)
         if not on_gpu or len(which) == 1 or len(which) < len(self._active):
             # those that are ahead of the others, as where resets are no steps, go alone
             results = [(i, self._try(i, self.members[i].training.update)) for i in which]
@@ -178,7 +181,8 @@ class TrainingLoop:
                 record = all(training.settings.graph for training in trainings)
                 graphed = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
                 self._graphed_updates = (which, graphed)
-            return list(zip(which, self._graphed_updates[1](), strict=True))
+            rounds = next(number for number in ROUNDS if number <= due)
+            return list(zip(which * rounds, self._graphed_updates[1](rounds), strict=True))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # nobody can tell whose it is

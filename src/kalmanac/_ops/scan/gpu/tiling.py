@@ -6,6 +6,7 @@ from typing import NamedTuple
 LANES_ENOUGH = 4096  # B·N from which on the device is busy without cutting the time axis
 STEPS_ENOUGH = 512  # shorter rows are not worth three more launches
 LANES_OF_THE_DEVICE = 16896  # 132 multiprocessors, four warps each: below, memory waits on them
+WHOLE = 16, 13  # steps of a chunk, where these make up a row: 13 for the 65 tokens of 64 steps
 SEGMENT = 128  # steps a segment: long enough that the chain over segments stays short
 
 
@@ -43,13 +44,13 @@ def kalman_chunk(
     """Steps a chunk of the Kalman scan, which is also the distance between saved beliefs.
 
     Longer chunks keep more loads in flight, but Triton's compile time grows with the cube of the
-    loads in a kernel: seconds at 8, most of a minute at 16. So the plain case gets 16, and one with
-    flags or time-varying process noise, whose kernels are the largest, gets 4.
+    loads in a kernel: seconds at 8, most of a minute at 16. So the plain case gets 16 or 13, and
+    one with flags or time-varying process noise, whose kernels are the largest, gets 4.
     """
     if flagged or steps <= 4:
         return 4
-    odd = steps % 16 or channels % 32
-    return min(8 if padded or odd or cut_in_time(rows, steps, channels) else 16, most)
+    odd = padded or channels % 32 or cut_in_time(rows, steps, channels)
+    return min(next((size for size in WHOLE if steps % size == 0 and not odd), 8), most)
 
 
 def linear_chunk(rows: int, steps: int, channels: int) -> int:
@@ -82,7 +83,8 @@ def spans(
     """
     whole = steps - steps % 16
     plain = not padded and not flagged and not cut_in_time(rows, steps, channels)
-    ends = [0, whole, steps] if plain and channels % 32 == 0 and 0 < whole < steps else [0, steps]
+    left = steps % kalman_chunk(rows, steps, channels, padded, flagged, most)
+    ends = [0, whole, steps] if plain and channels % 32 == 0 and whole and left else [0, steps]
     found, at = [], 0
     for begin, end in pairwise(ends):
         chunk = kalman_chunk(rows, end - begin, channels, padded, flagged, most)
