@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # called when a member has ended: its number, what it raised, whether all were interrupted
 Left = Callable[[int, BaseException | None, bool], None]
 
-ROUNDS = 8, 4, 1  # of updates of all seeds in one graph: as many as are due, of these
+ROUNDS = 8, 4, 2, 1  # of updates of all seeds in one graph: as many as are due, of these
 
 
 class Member:
