@@ -1,7 +1,5 @@
 """Pieces of work side by side return what they return alone."""
 
-import os
-import runpy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,17 +7,6 @@ import pytest
 import torch
 
 from kalmanac._ops.cuda_streams import ForkedStreams
-
-
-@pytest.mark.parametrize("own", [None, "4"])
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
-def test_a_gpu_has_all_its_queues_unless_somebody_chose_a_number(monkeypatch, own) -> None:
-    name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    monkeypatch.setenv(name, own or "")
-    if own is None:
-        monkeypatch.delenv(name)
-    runpy.run_module("kalmanac._ops.device")
-    assert os.environ[name] == (own or "32")
 
 
 def test_without_a_gpu_pieces_run_in_order() -> None:

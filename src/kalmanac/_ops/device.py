@@ -1,15 +1,10 @@
 """The machine: which devices it has, their memory, and waiting for them."""
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 import torch
-
-# The branches of a graph share so many queues of a GPU, and wait for each other in one. CUDA reads
-# it when its first work begins; without it, there are 8.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
 class GPU(NamedTuple):
