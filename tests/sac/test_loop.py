@@ -177,7 +177,7 @@ def test_updates_that_are_due_for_all_run_in_rounds_of_one_graph(monkeypatch) ->
     monkeypatch.setattr("kalmanac._sac.loop.GraphedUpdates", Graphed)
     members = [OnGpu(1, 14), OnGpu(1, 16)]
     TrainingLoop(members).run()
-    assert asked == [8, 4, 1, 1]
+    assert asked == [8, 4, 2]
     numbers = [[metrics.get("update") for metrics in member.metrics] for member in members]
     assert numbers == [[*range(14)], [*range(14), None, None]], "the rest by its own graph"
     assert [metrics["branch"] for metrics in members[1].metrics[:14]] == [1] * 14

@@ -44,7 +44,7 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
         seed=seed,
         normalize_observations=False,
         tau=0.02,
-        average_span=0.1,
+        average_span=0.25,
         adam_betas=(0.95, 0.9975),
         actor_hidden=(128,),
         critic_hidden=(256,),
