@@ -25,10 +25,11 @@ from learning import LATE, score
 from report import print_table
 
 # What the defaults were, as flags: the paper's objective, the newest weights in evaluations,
-# windows that begin like episodes, and truncation that never ends a task.
+# windows that begin like episodes, truncation that never ends a task, observations as they come.
 BEFORE = (
     "--actor-objective value --no-average-policy --no-true-previous-action --bootstrap-truncated "
-    "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005 --adam-betas 0.9 0.999"
+    "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005 --adam-betas 0.9 0.999 "
+    "--no-normalize-observations"
 )
 WHEN = {"before": BEFORE, "now": ""}
 
