@@ -68,6 +68,45 @@ def test_cross_entropy_pulls_towards_the_softmax_of_q() -> None:
     torch.testing.assert_close(logits.grad[0], torch.tensor(expected))
 
 
+def test_better_actions_of_the_data_count_for_more() -> None:
+    steps = Counted.of(torch.tensor([[True, True, False]]))
+    advantage = torch.tensor([[9.0, 5.0, NAN]])  # 7 ± 2: the spread is 2
+    e = math.e
+    total = (e + 1 / e) / 2
+    expected = {
+        0.5: [e / total, 1 / e / total],
+        0.1: [10 / (5 + e**-9 / 2), e**-9 / 5],
+        1.0: [1.0, 1.0],
+    }
+    for weight, counts in expected.items():
+        for given in (weight, torch.tensor(float(weight))):
+            found = losses.advantage_weights(advantage, steps, given)[0, :2]
+            torch.testing.assert_close(found, torch.tensor(counts), rtol=1e-3, atol=0)
+    alike = losses.advantage_weights(torch.full((1, 3), 4.0), steps, 0.5)
+    assert alike.tolist() == [[1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_staying_near_data_by_hand(weight: float) -> None:
+    valid = torch.tensor([[True, True, False]])
+    climbed = torch.tensor(-3.0, requires_grad=True)
+    cloning = torch.tensor([[2.0, 4.0, NAN]], requires_grad=True)
+    q = torch.tensor([[[4.0, 4.0, NAN]], [[6.0, 2.0, NAN]]])  # the lower: 4 and 2; their size: 4
+    value = torch.tensor([[1.0, 1.0, NAN]])  # advantages of 3 and 1: 2 ± 1
+    judged = losses.Losses([climbed], None, {"actor_loss": climbed}, {})
+    near = losses.near_data(judged, cloning, q, value, Counted.of(valid), weight)
+    better = math.e / (math.e + 1 / math.e) if weight < 1 else 0.5
+    copied = better * 2 + (1 - better) * 4
+    assert near.numbers["cloning_loss"].item() == pytest.approx(copied)
+    expected = (1 - weight) * -3 / 4 + weight * copied
+    assert near.losses["actor_loss"].item() == pytest.approx(expected)
+    slopes = torch.autograd.grad(near.roots, [climbed, cloning], near.slopes)
+    torch.testing.assert_close(slopes[0], torch.tensor((1 - weight) / 4))
+    torch.testing.assert_close(
+        slopes[1], torch.tensor([[weight * better, weight * (1 - better), 0.0]])
+    )
+
+
 @pytest.mark.parametrize(
     ("objective", "comes_back"), [("value", False), ("cross-entropy", True), ("mixed", True)]
 )

@@ -19,18 +19,18 @@ from tests.sac.small import Listener, Wandering, small
 from tests.sac.test_episode_data import walk
 
 
-def cloned(learner, data: Batch):
-    """The mean cloning loss, written out."""
+def cloned(learner, data: Batch, counts: torch.Tensor):
+    """The mean cloning loss of steps that count for so much, written out."""
     parameters = learner.actor(read_history(data))[:, :-1][data.valid]
     action = data.action[data.valid]
     if learner.sizes.discrete:
-        return F.cross_entropy(parameters, action.argmax(-1))
+        return (counts * F.cross_entropy(parameters, action.argmax(-1), reduction="none")).mean()
     mean, log_std = parameters.chunk(2, -1)
     normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
     raw = torch.atanh(action.clamp(-0.999, 0.999))
     spread = 0.5 * 0.01 / normal.variance
     constant = 0.5 * np.log(2 * np.pi)
-    return (-normal.log_prob(raw) - constant + spread).sum(-1).mean()
+    return (counts * (-normal.log_prob(raw) - constant + spread).sum(-1)).mean()
 
 
 @both_kinds
@@ -43,12 +43,24 @@ def test_the_actor_climbs_a_share_of_q_and_stays_near_the_data(sizes, weight):
     losses = plain._losses(data)
     with torch.no_grad():
         features = learner.critic.network.encode(read_history(data).but_last())
+        parameters = learner.actor(read_history(data))[:, :-1]
         if sizes.discrete:
-            q = (learner.critic.head(*features) * data.action).sum(-1)
+            every = learner.critic.head(*features)
+            q = (every * data.action).sum(-1)
+            value = (torch.softmax(parameters, -1) * every.amin(0)).sum(-1)
         else:
-            q = learner.critic.q_values(*features).taken(data.action)
+            q_values = learner.critic.q_values(*features)
+            q = q_values.taken(data.action)
+            policy = learner.actor.distribution
+            policy.output(parameters, learner.learning)  # those of the next steps come first
+            value = q_values.frozen(policy.output(parameters, learner.learning).action)
+        advantage = (q.amin(0) - value)[data.valid]
+        off = (advantage - advantage.mean()) / advantage.std(correction=0)
+        counts = torch.exp(off * (1 - weight) / weight).clamp(max=10)
+        counts = counts / counts.mean()
     size = q[:, data.valid].abs().mean()
-    expected = (1 - weight) / size * losses.losses["actor_loss"] + weight * cloned(learner, data)
+    copied = cloned(learner, data, counts)
+    expected = (1 - weight) / size * losses.losses["actor_loss"] + weight * copied
     learner.learning.set_state(noise)
     actual = learner._losses(data, weight)
     torch.testing.assert_close(actual.losses["actor_loss"], expected, rtol=1e-4, atol=1e-5)
@@ -61,9 +73,7 @@ def test_the_actor_climbs_a_share_of_q_and_stays_near_the_data(sizes, weight):
     of_value = torch.autograd.grad(
         summed, list(plain.actor.parameters()), materialize_grads=True, allow_unused=True
     )
-    of_cloning = torch.autograd.grad(
-        weight * cloned(learner, data), parameters, materialize_grads=True
-    )
+    of_cloning = torch.autograd.grad(weight * copied, parameters, materialize_grads=True)
     for x, y, z in zip(own, of_value, of_cloning, strict=True):
         torch.testing.assert_close(x, y + z, rtol=1e-3, atol=1e-5)
 

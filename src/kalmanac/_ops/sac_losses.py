@@ -4,7 +4,7 @@
 nor a gradient. `continuous_losses` are those of one action that a policy drew at each step;
 `discrete_losses` know all actions with their shares (Christodoulou, 2019). Both are two launches of
 kernels of ours on a GPU, instead of some eighty. `near_data` adds a term that keeps the actor close
-to the actions in the replay.
+to the actions in the replay, to the better ones above all.
 """
 
 import math
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kalmanac._ops.sac_loss_kernels import Judged
 
 MOST_ACTIONS = 64  # of the kernels: a row of actions has to fit into a program's registers
+MOST_OF_A_STEP = 10.0  # times a step with an average advantage counts, before all are divided
 
 
 class Objective(NamedTuple):
@@ -251,21 +252,25 @@ def fused_continuous_losses(
 
 
 def near_data(
-    losses: Losses, cloning: Tensor, q: Tensor, steps: Counted, weight: float | Tensor
+    losses: Losses, cloning: Tensor, q: Tensor, value: Tensor, steps: Counted,
+    weight: float | Tensor,
 ) -> Losses:  # fmt: skip
     """The actor's loss becomes (1 - w) loss / mean |Q| + w · mean cloning loss.
 
     Divided by the size of Q, the value weighs the same whatever the rewards' unit
-    (Fujimoto & Gu, 2021).
+    (Fujimoto & Gu, 2021). Steps count in the mean by `advantage_weights`.
 
     Args:
         losses: the actor's root is the first.
         cloning: (B, T), how unlikely the data's actions are.
         q: (2, B, T), Q of the data's actions.
-        weight: w in [0, 1]; a tensor where a recorded update is to read what it is by then.
+        value: (B, T), the lower Q of what the policy does there.
+        weight: w in (0, 1]; a tensor where a recorded update is to read what it is by then.
     """
-    size = steps.mean(q.detach().abs()).mean().clamp(min=1e-6)
-    share, mean = (1 - weight) / size, steps.mean(cloning)
+    q = q.detach()
+    size = steps.mean(q.abs()).mean().clamp(min=1e-6)
+    counts = advantage_weights(q.amin(0) - value.detach(), steps, weight)
+    share, mean = (1 - weight) / size, steps.mean(counts * cloning)
     slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
     slopes = [share * slopes[0], *slopes[1:], torch.ones_like(mean) * weight]
     actor = share * losses.losses["actor_loss"] + weight * mean
@@ -273,6 +278,19 @@ def near_data(
         [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},
         losses.numbers | {"cloning_loss": mean.detach()},
     )  # fmt: skip
+
+
+def advantage_weights(advantage: Tensor, steps: Counted, weight: float | Tensor) -> Tensor:
+    """How much each step (B, T) counts for a copy of its action: 1 on average, 1 each at w = 1.
+
+    exp((1 - w) / w · A / std A), cut off at `MOST_OF_A_STEP`: of all policies, the one that
+    maximizes (1 - w) E[A] / std A - w KL(policy, data) takes the data's actions in these shares
+    (Peng et al., 2019; Nair et al., 2020).
+    """
+    off = (advantage - steps.mean(advantage)).masked_fill(steps.left_out, 0)
+    spread = steps.mean(off.square()).sqrt().clamp(min=1e-6)
+    counts = ((1 - weight) / weight * off / spread).exp().clamp(max=MOST_OF_A_STEP)
+    return counts / steps.mean(counts)
 
 
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")

@@ -18,6 +18,7 @@ from kalmanac._ops.sac_losses import (
     Counted,
     Losses,
     Rules,
+    Shares,
     continuous_losses,
     discrete_losses,
     fused_continuous_losses,
@@ -182,12 +183,13 @@ class Learner:
         return losses(batch, history, critic_history, near, temperature)
 
     def _near(
-        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, near: float | Tensor
-    ) -> Losses:
+        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, value: Tensor,
+        near: float | Tensor,
+    ) -> Losses:  # fmt: skip
         """The losses with a term for staying near the batch's actions, whose Q are (2, B, T)."""
         action = batch.action.masked_fill(~batch.valid[..., None], 0)
         cloning = self.actor.distribution.cloning_loss(parameters[:, :-1], action)
-        return near_data(losses, cloning, q, Counted.of(batch.valid), near)
+        return near_data(losses, cloning, q, value, Counted.of(batch.valid), near)
 
     def _discrete_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near,
@@ -213,8 +215,9 @@ class Learner:
         )  # fmt: skip
         if near is None:
             return losses
-        taken = (q.detach()[:, :, : batch.action.shape[1]] * batch.action).sum(-1)
-        return self._near(losses, batch, logits, taken, near)
+        q = q.detach()[:, :, : batch.action.shape[1]]
+        value = Shares.of(logits.detach()[:, :-1]).value(q)
+        return self._near(losses, batch, logits, (q * batch.action).sum(-1), value, near)
 
     def _continuous_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near,
@@ -236,13 +239,12 @@ class Learner:
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
         q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
+        value = q_values.frozen(output.action)
         losses = continuous_losses(
-            q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
-            batch.reward,
-            batch.terminated, batch.valid, *temperature,
-            entropy_goal=self.entropy_goal,
+            value, output.entropy, q, next_value, next_output.entropy, batch.reward,
+            batch.terminated, batch.valid, *temperature, entropy_goal=self.entropy_goal,
         )  # fmt: skip
-        return losses if near is None else self._near(losses, batch, parameters, q, near)
+        return losses if near is None else self._near(losses, batch, parameters, q, value, near)
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
