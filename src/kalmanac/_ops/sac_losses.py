@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kalmanac._ops.sac_loss_kernels import Judged
 
 MOST_ACTIONS = 64  # of the kernels: a row of actions has to fit into a program's registers
-MOST_OF_A_STEP = 10.0  # times a step with an average advantage counts, before all are divided
+MOST_OF_A_STEP = 100.0  # times a step with the average advantage counts for a copy
 
 
 class Objective(NamedTuple):
@@ -252,10 +252,10 @@ def fused_continuous_losses(
 
 
 def near_data(
-    losses: Losses, cloning: Tensor, q: Tensor, value: Tensor, steps: Counted,
-    weight: float | Tensor,
+    losses: Losses, cloning: Tensor, q: Tensor, value: Tensor, steps: Counted, weight: float,
+    share: float | Tensor,
 ) -> Losses:  # fmt: skip
-    """The actor's loss becomes (1 - w) loss / mean |Q| + w · mean cloning loss.
+    """The actor's loss becomes (1 - share) loss / mean |Q| + share · mean cloning loss.
 
     Divided by the size of Q, the value weighs the same whatever the rewards' unit
     (Fujimoto & Gu, 2021). Steps count in the mean by `advantage_weights`.
@@ -265,31 +265,32 @@ def near_data(
         cloning: (B, T), how unlikely the data's actions are.
         q: (2, B, T), Q of the data's actions.
         value: (B, T), the lower Q of what the policy does there.
-        weight: w in (0, 1]; a tensor where a recorded update is to read what it is by then.
+        weight: of staying near the data, in (0, 1].
+        share: in [0, 1]; a tensor where a recorded update is to read what it is by then.
     """
     q = q.detach()
     size = steps.mean(q.abs()).mean().clamp(min=1e-6)
     counts = advantage_weights(q.amin(0) - value.detach(), steps, weight)
-    share, mean = (1 - weight) / size, steps.mean(counts * cloning)
+    climb, mean = (1 - share) / size, steps.mean(counts * cloning)
     slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
-    slopes = [share * slopes[0], *slopes[1:], torch.ones_like(mean) * weight]
-    actor = share * losses.losses["actor_loss"] + weight * mean
+    slopes = [climb * slopes[0], *slopes[1:], torch.ones_like(mean) * share]
+    actor = climb * losses.losses["actor_loss"] + share * mean
     return Losses(
         [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},
         losses.numbers | {"cloning_loss": mean.detach()},
     )  # fmt: skip
 
 
-def advantage_weights(advantage: Tensor, steps: Counted, weight: float | Tensor) -> Tensor:
+def advantage_weights(advantage: Tensor, steps: Counted, weight: float) -> Tensor:
     """How much each step (B, T) counts for a copy of its action: 1 on average, 1 each at w = 1.
 
-    exp((1 - w) / w · A / std A), cut off at `MOST_OF_A_STEP`: of all policies, the one that
-    maximizes (1 - w) E[A] / std A - w KL(policy, data) takes the data's actions in these shares
+    exp(3 (1 - w) A / std A), cut off at `MOST_OF_A_STEP`: the policy with the largest
+    3 (1 - w) E[A] / std A - KL(policy, data) takes the data's actions in these shares
     (Peng et al., 2019; Nair et al., 2020).
     """
     off = (advantage - steps.mean(advantage)).masked_fill(steps.left_out, 0)
     spread = steps.mean(off.square()).sqrt().clamp(min=1e-6)
-    counts = ((1 - weight) / weight * off / spread).exp().clamp(max=MOST_OF_A_STEP)
+    counts = (3 * (1 - weight) * off / spread).exp().clamp(max=MOST_OF_A_STEP)
     return counts / steps.mean(counts)
 
 
