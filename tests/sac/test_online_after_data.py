@@ -113,6 +113,13 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
         assert torch.equal(x, other.learner.state_dict()[name]), name
 
 
+def test_recorded_updates_are_made_anew_for_another_weight():
+    model = pretrained(0.4).learn(10)
+    before = model._training.places()
+    assert model.pretrain(1, near_data=0.4)._training.places() == before
+    assert model.pretrain(1, near_data=0.8)._training.places() != before
+
+
 def test_files_hold_the_weight_where_there_is_one(tmp_path):
     model = pretrained(0.4).learn(10)
     model.save(tmp_path / "m")

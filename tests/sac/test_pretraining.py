@@ -136,21 +136,21 @@ def test_the_seed_decides_and_every_call_draws_other_batches():
     assert not torch.equal(trained(4), trained(2, 2))
 
 
+def named(seed: int, symbols: int = 4, steps: int = 10) -> EpisodeData:
+    """An episode of `Identity` in which two of three actions are wrong."""
+    rng, last = np.random.default_rng(seed), np.arange(steps) == steps - 1
+    shown = rng.integers(symbols, size=steps + 1)
+    right = rng.random(steps) < 0.34
+    action = np.where(right, shown[:-1], (shown[:-1] + 1) % symbols)
+    return EpisodeData(shown, action, right.astype(float), np.zeros(steps, bool), last)
+
+
 def test_behavior_cloning_copies_and_values_do_better_than_their_data():
     """Of the data's actions, two of three are wrong: a copy is no better, values tell."""
-    rng, env = np.random.default_rng(0), Identity()
-    n, steps = int(env.action_space.n), 10
-    told = []
-    for _ in range(40):
-        shown = rng.integers(n, size=steps + 1)
-        right = rng.random(steps) < 0.34
-        action = np.where(right, shown[:-1], (shown[:-1] + 1) % n)
-        last = np.arange(steps) == steps - 1
-        told.append(EpisodeData(shown, action, right.astype(float), np.zeros(steps, bool), last))
-    results = {}
+    env, n, results = Identity(4), 4, {}
     for near in (1.0, 0.5, 0.1):
         model = small("memoryless", env, learning_rate=1e-2, tau=0.05, gamma=0.0)
-        model.add_episodes(told)
+        model.add_episodes(named(seed) for seed in range(40))
         model.pretrain(120, near_data=near)
         action, _ = model.predict(np.arange(n), deterministic=True)
         results[near] = float((action == np.arange(n)).mean())
@@ -166,11 +166,12 @@ def test_a_policy_alone_cannot_learn(tmp_path):
 
 
 @pytest.mark.gpu
-def test_pretraining_is_captured():
+@pytest.mark.parametrize(("env", "episode"), [(Wandering, walk), (Identity, named)])
+def test_pretraining_is_captured(env, episode):
     models = [small("vssm+kf", device="cuda", graph=graph, tf32=False) for graph in (False, True)]
     for model in models:
-        model.set_spaces(Wandering().observation_space, Wandering().action_space)
-        model.add_episodes([walk(5, seed) for seed in range(8)])
+        model.set_spaces(env().observation_space, env().action_space)
+        model.add_episodes([episode(seed=seed) for seed in range(8)])
         model.pretrain(WARM_UP + 4)
     one, two = (model.learner.state_dict() for model in models)
     for name, x in one.items():
