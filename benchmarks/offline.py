@@ -6,7 +6,7 @@
 
 For each seed an agent is trained, and stopped twice: on its way (mediocre) and at its end
 (trained). Each plays with its own exploration, and what it did is the data. From each, new agents
-are pre-trained without an environment: by behavior cloning alone, and by values near the data
+are pre-trained without an environment: by behavior cloning alone, and by cloning that values weigh
 (`near_data`), with the same number of updates. Then the latter goes on in the environment, from the
 data and its own steps, and is looked at on its way. All returns but the data's are means of
 deterministic episodes.
@@ -67,11 +67,12 @@ TASKS = {
         },
     ),
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
-        env="dmc/cartpole-swingup", mediocre=30_000, trained=70_000, data=20_000, updates=6_000,
-        online=40_000, episodes=10, num_envs=20,
+        env="dmc/cartpole-swingup", mediocre=30_000, trained=60_000, data=20_000, updates=6_000,
+        online=24_000, episodes=10, num_envs=20,
         settings={
             "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
             "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
+            "tau": 0.02,  # values look 100 steps ahead after 100 / tau updates
         },
     ),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import torch
 
 from kalmanac._envs.track import Track
 from kalmanac._files.document import BadFileError
+from kalmanac._sac import config
 from kalmanac._sac.config import NEGLIGIBLE, AgentSettings, Pretrained
 from kalmanac._sac.cuda_graph import WARM_UP
 from kalmanac._sac.episode_data import EpisodeData
@@ -23,13 +24,13 @@ def pretrained(near: float = 0.5, **settings) -> RecurrentSAC:
     return model.pretrain(3, near_data=near)
 
 
-def test_the_weight_falls_as_values_reach_further():
+def test_the_share_falls_as_values_reach_further():
     settings = AgentSettings(tau=0.01, update_to_data=0.5)
     before = Pretrained(near_data=0.6, steps=1000)
-    assert settings.near_online(before, 1000) == 0.6
-    assert settings.near_online(before, 1200) == pytest.approx(0.3), "100 updates are 1/tau"
-    assert settings.near_online(before, 1000 + 200 * 9) == pytest.approx(0.06)
-    assert settings.near_online(before, 1000 + int(200 * 0.6 / NEGLIGIBLE)) == 0
+    assert settings.near_online(before, 1000) == 1
+    assert settings.near_online(before, 1200) == pytest.approx(0.5), "100 updates are 1/tau"
+    assert settings.near_online(before, 1000 + 200 * 9) == pytest.approx(0.1)
+    assert settings.near_online(before, 1000 + int(200 / NEGLIGIBLE)) == 0
     assert settings.near_online(Pretrained(), 0) == 0
 
 
@@ -37,31 +38,31 @@ def test_the_weight_falls_as_values_reach_further():
 def test_updates_near_data_learn_the_temperature_in_an_environment(sizes):
     data = batch(sizes)
     online, usual = make_learner(sizes), make_learner(sizes)
-    one, two = online._losses(data, 0.2, True), usual._losses(data)
+    one, two = online._losses(data, 0.5, 0.2), usual._losses(data)
     for name in ("critic_loss", "ent_coef_loss"):
         torch.testing.assert_close(one.losses[name], two.losses[name])
     cloning = one.numbers["cloning_loss"]
     size = 0.8 * two.losses["actor_loss"] / (one.losses["actor_loss"] - 0.2 * cloning)
     assert size > 0, "the soft value, divided by the size of Q"
-    weight = torch.tensor(0.2)
-    three = make_learner(sizes)._losses(data, weight, True)
+    share = torch.tensor(0.2)
+    three = make_learner(sizes)._losses(data, 0.5, share)
     torch.testing.assert_close(three.losses["actor_loss"], one.losses["actor_loss"])
     before = online.log_alpha.detach().clone()
-    online.update(data, near=weight, online=True)
+    online.update(data, near=0.5, online=share)
     assert not torch.equal(online.log_alpha, before)
 
 
 def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
     class Near(Listener):
         def on_update(self, model, metrics):
-            seen.append(model._training._near_data)
+            seen.append(model._training._share_of_data)
 
     seen: list[float] = []
     small("gru", wandering(2)).learn(30, Near())
     assert set(seen) == {0.0}
     seen.clear()
     pretrained().learn(20, Near())
-    assert 0.4 < seen[-1] < seen[0] < 0.5
+    assert 0.8 < seen[-1] < seen[0] < 1
 
 
 def test_what_data_taught_outlasts_values_that_are_guesses():
@@ -104,11 +105,19 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
     other = tracking(0.1)  # the checkpoint's word goes before its own
     other.replay.load_state_dict(replay)
     assert other.load_checkpoint_state(state)
-    assert other._training._near_data == one._training._near_data > 0.4
+    assert other._training._near_data == one._training._near_data == 0.5
+    assert other._training._share_of_data == one._training._share_of_data > 0.8
     one.learn(20)
     other.learn(20)
     for name, x in one.learner.state_dict().items():
         assert torch.equal(x, other.learner.state_dict()[name]), name
+
+
+def test_recorded_updates_are_made_anew_for_another_weight():
+    model = pretrained(0.4).learn(10)
+    before = model._training.places()
+    assert model.pretrain(1, near_data=0.4)._training.places() == before
+    assert model.pretrain(1, near_data=0.8)._training.places() != before
 
 
 def test_files_hold_the_weight_where_there_is_one(tmp_path):
@@ -116,7 +125,7 @@ def test_files_hold_the_weight_where_there_is_one(tmp_path):
     model.save(tmp_path / "m")
     loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
     assert loaded.learner.pretrained == Pretrained(0.4, 0)
-    assert loaded._training._near_data == model._training._near_data
+    assert loaded._training._share_of_data == model._training._share_of_data
     document = read_model(tmp_path / "m")
     for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0]):
         write_model(tmp_path / "wrong", document | {"pretrained": wrong})
@@ -126,23 +135,25 @@ def test_files_hold_the_weight_where_there_is_one(tmp_path):
     assert "pretrained" not in read_model(tmp_path / "plain")
 
 
-def test_rows_of_metrics_outlast_the_end_of_it(tmp_path):
-    model = pretrained(2 * NEGLIGIBLE, tau=0.1)
+def test_rows_of_metrics_outlast_the_end_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "NEGLIGIBLE", 0.5)
+    model = pretrained(tau=0.1)
     model.set_logger(Logger(tmp_path, ["csv"]))
     model.learn(40, log_interval=100)
-    assert model._training._near_data == 0
+    assert model._training._near_data is None
     rows = (tmp_path / "metrics.csv").read_text().splitlines()
     assert len(rows) == 2
     assert "nan" not in rows[1]
 
 
 @pytest.mark.gpu
-def test_recorded_updates_read_the_weight_and_end_with_it():
+def test_recorded_updates_read_the_share_and_end_with_it(monkeypatch):
+    monkeypatch.setattr(config, "NEGLIGIBLE", 0.5)
     settings = {"device": "cuda", "tf32": False, "tau": 0.1}
-    models = [pretrained(2 * NEGLIGIBLE, graph=graph, **settings) for graph in (False, True)]
+    models = [pretrained(graph=graph, **settings) for graph in (False, True)]
     for model in models:
         model.learn(2 * WARM_UP + 40)
-        assert model._training._near_data == 0
+        assert model._training._near_data is None
     one, two = (model.learner.state_dict() for model in models)
     for name, x in one.items():
         if name.startswith("actor."):

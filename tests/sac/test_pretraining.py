@@ -19,52 +19,61 @@ from tests.sac.small import Listener, Wandering, small
 from tests.sac.test_episode_data import walk
 
 
-def cloned(learner, data: Batch):
-    """The mean cloning loss, written out."""
+def cloned(learner, data: Batch, counts: torch.Tensor):
+    """The mean cloning loss of steps that count for so much, written out."""
     parameters = learner.actor(read_history(data))[:, :-1][data.valid]
     action = data.action[data.valid]
     if learner.sizes.discrete:
-        return F.cross_entropy(parameters, action.argmax(-1))
+        return (counts * F.cross_entropy(parameters, action.argmax(-1), reduction="none")).mean()
     mean, log_std = parameters.chunk(2, -1)
     normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
     raw = torch.atanh(action.clamp(-0.999, 0.999))
     spread = 0.5 * 0.01 / normal.variance
     constant = 0.5 * np.log(2 * np.pi)
-    return (-normal.log_prob(raw) - constant + spread).sum(-1).mean()
+    return (counts * (-normal.log_prob(raw) - constant + spread).sum(-1)).mean()
 
 
 @both_kinds
 @pytest.mark.parametrize("weight", [1.0, 0.3])
-def test_the_actor_climbs_a_share_of_q_and_stays_near_the_data(sizes, weight):
-    learner, data = make_learner(sizes), batch(sizes)
-    noise = learner.learning.get_state()
-    plain = make_learner(sizes, ent_coef=0.0, entropy_in_target=False)
-    plain.learning.set_state(noise)
+@pytest.mark.parametrize("share", [None, 0.4])
+def test_the_actor_copies_better_actions_and_climbs_the_rest(sizes, weight, share):
+    fixed = {"ent_coef": 0.0, "entropy_in_target": False}  # as without a share for values
+    learner, plain, data = make_learner(sizes, **fixed), make_learner(sizes, **fixed), batch(sizes)
     losses = plain._losses(data)
+    noise = learner.learning.get_state()
     with torch.no_grad():
         features = learner.critic.network.encode(read_history(data).but_last())
+        parameters = learner.actor(read_history(data))[:, :-1]
         if sizes.discrete:
-            q = (learner.critic.head(*features) * data.action).sum(-1)
+            every = learner.critic.head(*features)
+            q = (every * data.action).sum(-1)
+            value = (torch.softmax(parameters, -1) * every.amin(0)).sum(-1)
         else:
-            q = learner.critic.q_values(*features).taken(data.action)
-    size = q[:, data.valid].abs().mean()
-    expected = (1 - weight) / size * losses.losses["actor_loss"] + weight * cloned(learner, data)
+            q_values = learner.critic.q_values(*features)
+            q = q_values.taken(data.action)
+            policy = learner.actor.distribution
+            policy.output(parameters, learner.learning)  # those of the next steps come first
+            value = q_values.frozen(policy.output(parameters, learner.learning).action)
+        advantage = (q.amin(0) - value)[data.valid]
+        off = (advantage - advantage.mean()) / advantage.std(correction=0)
+        counts = torch.exp(3 * (1 - weight) * off).clamp(max=100)
+        counts = counts / counts.mean()
     learner.learning.set_state(noise)
-    actual = learner._losses(data, weight)
-    torch.testing.assert_close(actual.losses["actor_loss"], expected, rtol=1e-4, atol=1e-5)
+    actual = learner._losses(data, weight, share)
+    part = 1.0 if share is None else share
+    climbed = (1 - part) / q[:, data.valid].abs().mean() * losses.losses["actor_loss"]
+    copied = part * cloned(learner, data, counts)
+    torch.testing.assert_close(actual.losses["actor_loss"], climbed + copied, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(actual.losses["critic_loss"], losses.losses["critic_loss"])
-    parameters = list(learner.actor.parameters())
-    own = torch.autograd.grad(
-        actual.roots, parameters, actual.slopes, retain_graph=True, materialize_grads=True
+    own, of_value, of_copies = (
+        torch.autograd.grad(roots, list(actor.parameters()), slopes, materialize_grads=True)
+        for roots, actor, slopes in (
+            (actual.roots, learner.actor, actual.slopes),
+            (climbed, plain.actor, None),
+            (copied, learner.actor, None),
+        )
     )
-    summed = (1 - weight) / size * losses.losses["actor_loss"]
-    of_value = torch.autograd.grad(
-        summed, list(plain.actor.parameters()), materialize_grads=True, allow_unused=True
-    )
-    of_cloning = torch.autograd.grad(
-        weight * cloned(learner, data), parameters, materialize_grads=True
-    )
-    for x, y, z in zip(own, of_value, of_cloning, strict=True):
+    for x, y, z in zip(own, of_value, of_copies, strict=True):
         torch.testing.assert_close(x, y + z, rtol=1e-3, atol=1e-5)
 
 
@@ -127,25 +136,25 @@ def test_the_seed_decides_and_every_call_draws_other_batches():
     assert not torch.equal(trained(4), trained(2, 2))
 
 
+def named(seed: int, symbols: int = 4, steps: int = 10) -> EpisodeData:
+    """An episode of `Identity` in which two of three actions are wrong."""
+    rng, last = np.random.default_rng(seed), np.arange(steps) == steps - 1
+    shown = rng.integers(symbols, size=steps + 1)
+    right = rng.random(steps) < 0.34
+    action = np.where(right, shown[:-1], (shown[:-1] + 1) % symbols)
+    return EpisodeData(shown, action, right.astype(float), np.zeros(steps, bool), last)
+
+
 def test_behavior_cloning_copies_and_values_do_better_than_their_data():
     """Of the data's actions, two of three are wrong: a copy is no better, values tell."""
-    rng, env = np.random.default_rng(0), Identity()
-    n, steps = int(env.action_space.n), 10
-    told = []
-    for _ in range(40):
-        shown = rng.integers(n, size=steps + 1)
-        right = rng.random(steps) < 0.34
-        action = np.where(right, shown[:-1], (shown[:-1] + 1) % n)
-        last = np.arange(steps) == steps - 1
-        told.append(EpisodeData(shown, action, right.astype(float), np.zeros(steps, bool), last))
-    results = {}
-    for near in (1.0, 0.1):
+    env, n, results = Identity(4), 4, {}
+    for near in (1.0, 0.5, 0.1):
         model = small("memoryless", env, learning_rate=1e-2, tau=0.05, gamma=0.0)
-        model.add_episodes(told)
+        model.add_episodes(named(seed) for seed in range(40))
         model.pretrain(120, near_data=near)
         action, _ = model.predict(np.arange(n), deterministic=True)
         results[near] = float((action == np.arange(n)).mean())
-    assert results == {1.0: 0.0, 0.1: 1.0}
+    assert results == {1.0: 0.0, 0.5: 1.0, 0.1: 1.0}
 
 
 def test_a_policy_alone_cannot_learn(tmp_path):
@@ -157,11 +166,12 @@ def test_a_policy_alone_cannot_learn(tmp_path):
 
 
 @pytest.mark.gpu
-def test_pretraining_is_captured():
+@pytest.mark.parametrize(("env", "episode"), [(Wandering, walk), (Identity, named)])
+def test_pretraining_is_captured(env, episode):
     models = [small("vssm+kf", device="cuda", graph=graph, tf32=False) for graph in (False, True)]
     for model in models:
-        model.set_spaces(Wandering().observation_space, Wandering().action_space)
-        model.add_episodes([walk(5, seed) for seed in range(8)])
+        model.set_spaces(env().observation_space, env().action_space)
+        model.add_episodes([episode(seed=seed) for seed in range(8)])
         model.pretrain(WARM_UP + 4)
     one, two = (model.learner.state_dict() for model in models)
     for name, x in one.items():

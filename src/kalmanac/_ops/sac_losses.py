@@ -4,7 +4,7 @@
 nor a gradient. `continuous_losses` are those of one action that a policy drew at each step;
 `discrete_losses` know all actions with their shares (Christodoulou, 2019). Both are two launches of
 kernels of ours on a GPU, instead of some eighty. `near_data` adds a term that keeps the actor close
-to the actions in the replay.
+to the actions in the replay, to the better ones above all.
 """
 
 import math
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kalmanac._ops.sac_loss_kernels import Judged
 
 MOST_ACTIONS = 64  # of the kernels: a row of actions has to fit into a program's registers
+MOST_OF_A_STEP = 100.0  # times a step with the average advantage counts for a copy
 
 
 class Objective(NamedTuple):
@@ -251,28 +252,46 @@ def fused_continuous_losses(
 
 
 def near_data(
-    losses: Losses, cloning: Tensor, q: Tensor, steps: Counted, weight: float | Tensor
+    losses: Losses, cloning: Tensor, q: Tensor, value: Tensor, steps: Counted, weight: float,
+    share: float | Tensor,
 ) -> Losses:  # fmt: skip
-    """The actor's loss becomes (1 - w) loss / mean |Q| + w · mean cloning loss.
+    """The actor's loss becomes (1 - share) loss / mean |Q| + share · mean cloning loss.
 
     Divided by the size of Q, the value weighs the same whatever the rewards' unit
-    (Fujimoto & Gu, 2021).
+    (Fujimoto & Gu, 2021). Steps count in the mean by `advantage_weights`.
 
     Args:
         losses: the actor's root is the first.
         cloning: (B, T), how unlikely the data's actions are.
         q: (2, B, T), Q of the data's actions.
-        weight: w in [0, 1]; a tensor where a recorded update is to read what it is by then.
+        value: (B, T), the lower Q of what the policy does there.
+        weight: of staying near the data, in (0, 1].
+        share: in [0, 1]; a tensor where a recorded update is to read what it is by then.
     """
-    size = steps.mean(q.detach().abs()).mean().clamp(min=1e-6)
-    share, mean = (1 - weight) / size, steps.mean(cloning)
+    q = q.detach()
+    size = steps.mean(q.abs()).mean().clamp(min=1e-6)
+    counts = advantage_weights(q.amin(0) - value.detach(), steps, weight)
+    climb, mean = (1 - share) / size, steps.mean(counts * cloning)
     slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
-    slopes = [share * slopes[0], *slopes[1:], torch.ones_like(mean) * weight]
-    actor = share * losses.losses["actor_loss"] + weight * mean
+    slopes = [climb * slopes[0], *slopes[1:], torch.ones_like(mean) * share]
+    actor = climb * losses.losses["actor_loss"] + share * mean
     return Losses(
         [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},
         losses.numbers | {"cloning_loss": mean.detach()},
     )  # fmt: skip
+
+
+def advantage_weights(advantage: Tensor, steps: Counted, weight: float) -> Tensor:
+    """How much each step (B, T) counts for a copy of its action: 1 on average, 1 each at w = 1.
+
+    exp(3 (1 - w) A / std A), cut off at `MOST_OF_A_STEP`: the policy with the largest
+    3 (1 - w) E[A] / std A - KL(policy, data) takes the data's actions in these shares
+    (Peng et al., 2019; Nair et al., 2020).
+    """
+    off = (advantage - steps.mean(advantage)).masked_fill(steps.left_out, 0)
+    spread = steps.mean(off.square()).sqrt().clamp(min=1e-6)
+    counts = (3 * (1 - weight) * off / spread).exp().clamp(max=MOST_OF_A_STEP)
+    return counts / steps.mean(counts)
 
 
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")

@@ -19,7 +19,7 @@ from kalmanac._sac.sb3_arguments import MODEL, answering
 from kalmanac._settings import SACSettings
 
 Schedule = Callable[[float], float]  # of the remaining progress, from 1 to 0
-NEGLIGIBLE = 1e-3  # weights of staying near data below this are zero
+NEGLIGIBLE = 1e-3  # shares of staying near data below this are zero
 
 
 class Pretrained(NamedTuple):
@@ -87,15 +87,14 @@ class AgentSettings(SACSettings):
         return min(self.learning_starts, missing)
 
     def near_online(self, before: Pretrained, steps: int) -> float:
-        """The weight of staying near the replay's actions after so many environment steps in all.
+        """The share of staying near the replay's actions after so many environment steps in all.
 
         Values are guesses where the data never were, and own steps mend them: those of later steps
-        by one step in 1/tau updates. After as many updates as mend h of them, the weight of the
-        pre-training is divided by 1 + h.
+        by one step in 1/tau updates. After as many updates as mend h of them, the share is
+        1 / (1 + h).
         """
-        reach = self.tau * self.update_to_data * (steps - before.steps)
-        weight = before.near_data / (1 + reach)
-        return weight if weight > NEGLIGIBLE else 0.0
+        share = 1 / (1 + self.tau * self.update_to_data * (steps - before.steps))
+        return share if before.near_data and share > NEGLIGIBLE else 0.0
 
     def updates_after(self, transitions: int, warm_up: int | None = None) -> int:
         """How many updates are to have been made once so many transitions are collected.

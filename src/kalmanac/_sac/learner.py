@@ -18,6 +18,7 @@ from kalmanac._ops.sac_losses import (
     Counted,
     Losses,
     Rules,
+    Shares,
     continuous_losses,
     discrete_losses,
     fused_continuous_losses,
@@ -34,7 +35,8 @@ from kalmanac._sac.networks import Actor, Critic, History, read_history
 from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 Metrics = dict[str, Tensor]
-Near = float | Tensor | None  # the weight of staying near the batch's actions, if there is one
+# The weight of staying near the batch's actions, and the share of that in the actor's loss.
+Near = tuple[float, float | Tensor] | None
 
 
 class Learner:
@@ -148,11 +150,16 @@ class Learner:
         """An action of `act` as the next step's `previous_action`, (n, A)."""
         return self.actor.distribution.as_input(action)
 
-    def update(self, batch: Batch, *, near: Near = None, online: bool = False) -> Metrics:
+    def update(
+        self, batch: Batch, *, near: float | None = None, online: float | Tensor | None = None
+    ) -> Metrics:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors.
 
-        `near` is the weight of staying near the batch's actions (`near_data`), from 0 to 1. With
-        one there is no temperature, unless `online`: the data's spread stands in for entropy.
+        Args:
+            near: the weight of staying near the batch's actions (`near_data`), in (0, 1]; with one
+                the actor climbs no values, and there is no temperature: the data's spread stands in
+                for entropy.
+            online: the share of that in the actor's loss; the rest are the usual updates.
         """
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
@@ -170,24 +177,28 @@ class Learner:
         losses = self._losses(batch)
         return losses.losses, _metrics(losses.losses | losses.numbers)
 
-    def _losses(self, batch: Batch, near: Near = None, online: bool = False) -> Losses:
+    def _losses(
+        self, batch: Batch, near: float | None = None, online: float | Tensor | None = None
+    ) -> Losses:
         history = read_history(batch)
         critic_history = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
         temperature = (self.log_alpha, self.rules)
-        if near is not None and not online:
+        if near is not None and online is None:
             temperature = (self._no_temperature, self._near_rules)
-        return losses(batch, history, critic_history, near, temperature)
+        data = None if near is None else (near, 1.0 if online is None else online)
+        return losses(batch, history, critic_history, data, temperature)
 
     def _near(
-        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, near: float | Tensor
-    ) -> Losses:
+        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, value: Tensor,
+        near: tuple[float, float | Tensor],
+    ) -> Losses:  # fmt: skip
         """The losses with a term for staying near the batch's actions, whose Q are (2, B, T)."""
         action = batch.action.masked_fill(~batch.valid[..., None], 0)
         cloning = self.actor.distribution.cloning_loss(parameters[:, :-1], action)
-        return near_data(losses, cloning, q, Counted.of(batch.valid), near)
+        return near_data(losses, cloning, q, value, Counted.of(batch.valid), *near)
 
     def _discrete_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near,
@@ -213,8 +224,9 @@ class Learner:
         )  # fmt: skip
         if near is None:
             return losses
-        taken = (q.detach()[:, :, : batch.action.shape[1]] * batch.action).sum(-1)
-        return self._near(losses, batch, logits, taken, near)
+        q = q.detach()[:, :, : batch.action.shape[1]]
+        value = Shares.of(logits.detach()[:, :-1]).value(q)
+        return self._near(losses, batch, logits, (q * batch.action).sum(-1), value, near)
 
     def _continuous_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near,
@@ -236,13 +248,12 @@ class Learner:
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
         q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
+        value = q_values.frozen(output.action)
         losses = continuous_losses(
-            q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
-            batch.reward,
-            batch.terminated, batch.valid, *temperature,
-            entropy_goal=self.entropy_goal,
+            value, output.entropy, q, next_value, next_output.entropy, batch.reward,
+            batch.terminated, batch.valid, *temperature, entropy_goal=self.entropy_goal,
         )  # fmt: skip
-        return losses if near is None else self._near(losses, batch, parameters, q, near)
+        return losses if near is None else self._near(losses, batch, parameters, q, value, near)
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History

@@ -126,9 +126,10 @@ class RecurrentSAC(Agent):
         """Make so many updates from the replay as it is, without an environment's steps.
 
         Args:
-            near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone,
-                0 the usual updates, which nothing keeps from actions that the data never tried. In
-                an environment it goes on, divided by 1 + tau · the updates there.
+            near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone;
+                below, actions count by their advantage, the more the smaller it is; 0 are the usual
+                updates, which nothing keeps from actions that the data never tried. In an
+                environment this goes on, with a share of 1 / (1 + tau · the updates there).
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """

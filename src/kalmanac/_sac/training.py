@@ -113,9 +113,8 @@ class Training(Work):
 
     def run(self) -> Metrics:
         """Sample a batch and learn from it, eagerly."""
-        near = self._near if self._near_data else None
         batch = self._sample(self._sampling)
-        metrics = self.policy.learner.update(batch, near=near, online=True)
+        metrics = self.policy.learner.update(batch, near=self._near_data, online=self._near)
         metrics.pop("train/cloning_loss", None)  # means are of what every update has
         return metrics
 
@@ -123,12 +122,12 @@ class Training(Work):
         """Bring what batches are sampled from up to date on the device."""
         self.replay.settle()
         self.policy.settle()
-        if weight := self._near_data:
-            self._near.fill_(weight)
+        if share := self._share_of_data:
+            self._near.fill_(share)
 
     def places(self) -> Hashable:
-        """Return the places of the replay, and whether an update stays near its actions."""
-        return self.replay.places(), self._near_data > 0
+        """Return the places of the replay, and how near an update stays to its actions."""
+        return self.replay.places(), self._near_data
 
     def generators(self) -> Sequence[torch.Generator]:
         """Return those of sampling and of learning."""
@@ -139,8 +138,13 @@ class Training(Work):
         return self._sample(self._diagnosing)
 
     @property
-    def _near_data(self) -> float:
-        """The weight of staying near the replay's actions."""
+    def _near_data(self) -> float | None:
+        """The weight of staying near the replay's actions, as long as that has a share."""
+        return self.policy.learner.pretrained.near_data if self._share_of_data else None
+
+    @property
+    def _share_of_data(self) -> float:
+        """The share of staying near the replay's actions in the actor's loss."""
         steps = self.steps_before + self.transitions
         return self.settings.near_online(self.policy.learner.pretrained, steps)
 
