@@ -64,6 +64,7 @@ TASKS = {
             "context_length": 32, "learning_starts": 512, "update_to_data": 0.1,
             "initial_ent_coef": 0.01,
             "gamma": 0.0,  # an estimate has no later consequences
+            "normalize_observations": False,
         },
     ),
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
@@ -73,6 +74,7 @@ TASKS = {
             "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
             "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
             "tau": 0.02,  # values look 100 steps ahead after 100 / tau updates
+            "normalize_observations": False,
         },
     ),
 }  # fmt: skip
