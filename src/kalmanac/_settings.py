@@ -167,7 +167,8 @@ class SACSettings(EncoderSettings):
     privileged_critic: Annotated[bool, Fixed()] = False
     """The critic sees the true state beside the observation."""
     normalize_observations: Annotated[bool, Fixed()] = True
-    """Observations are shifted and scaled by running statistics; codes, bits and images are not."""
+    """Observations are shifted and scaled by running statistics; discrete ones, bits and images are
+    not, and neither is a privileged critic's state."""
     normalize_rewards: Annotated[bool, Fixed(), Later()] = False
     """Updates see rewards divided by the standard deviation of discounted returns: for tasks that
     pay far more, or far less, than 1 an episode. Statistics begin with the training's own steps,

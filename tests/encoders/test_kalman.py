@@ -213,3 +213,18 @@ def test_many_layers_and_batches_at_once_under_vmap() -> None:
     expected = torch.autograd.grad(layer(h[0])[0].square().sum(), list(one.values()))
     for x, y in zip(slopes.values(), expected, strict=True):
         assert_close(x[0], y, 1e-10)
+
+
+def test_a_subclass_with_its_own_forward_learns_by_it() -> None:
+    class Doubled(KalmanEncoder):
+        def forward(self, h, state=None, **known):  # type: ignore[no-untyped-def]
+            z, state = super().forward(h, state, **known)
+            return 2 * z, state
+
+    torch.manual_seed(0)
+    embedder, x = torch.nn.Linear(3, E), torch.randn(2, 4, 3)
+    layers = [KalmanLayer(E, 4)]
+    plain, own = KalmanEncoder(layers), Doubled(layers)
+    known = {"lengths": None, "reset": None, "observed": None}
+    expected = 2 * plain.represent_embedded(x, embedder, **known)
+    torch.testing.assert_close(own.represent_embedded(x, embedder, **known), expected)

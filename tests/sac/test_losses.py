@@ -77,6 +77,8 @@ def test_better_actions_of_the_data_count_for_more() -> None:
     assert losses.advantage_weights(advantage, steps, 1.0)[0, :2].tolist() == [1.0, 1.0]
     alike = losses.advantage_weights(torch.full((1, 3), 4.0), steps, 0.5)
     assert alike.tolist() == [[1.0, 1.0, 1.0]]
+    nothing = Counted.of(torch.zeros(1, 3).bool())
+    assert losses.advantage_weights(torch.ones(1, 3), nothing, 0.5).isfinite().all()
 
 
 def test_a_single_action_of_the_data_does_not_count_for_all() -> None:

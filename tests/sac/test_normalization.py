@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from kalmanac import ObservationDropout, RecurrentSAC, Track
 from kalmanac._observation import Observation
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.evaluation import evaluate_policy
@@ -86,8 +87,52 @@ def test_a_clip_of_zero_is_refused():
         ObservationNormalizer(1, clip=0)
 
 
-def test_off_by_default():
-    assert small("gru", wandering(1)).normalizer is None
+def test_on_by_default():
+    assert RecurrentSAC("gru", wandering(1), device="cpu").normalizer is not None
+    assert small("gru", wandering(1), normalize_observations=False).normalizer is None
+
+
+def test_what_never_changes_is_not_scaled():
+    """A flag that readings came is 1 in all that count: it must not look like a missing one."""
+    normalizer = ObservationNormalizer(3)
+    normalizer.update(np.array([[1, 500, 0], [1, 500, 2]], np.float32))
+    came, lost = normalizer(torch.tensor([[1.0, 500.0, 1.0], [0.0, 500.001, 1.0]]))
+    torch.testing.assert_close(came, torch.tensor([1.0, 0.0, 0.0]))
+    torch.testing.assert_close(lost, torch.tensor([0.0, 0.001, 0.0]), atol=1e-4, rtol=0)
+
+
+def test_a_flag_of_missing_readings_stays_one():
+    env = ObservationDropout(Track(horizon=10), 0.5, flag=True)
+    model = small("gru", env, normalize_observations=True).learn(40)
+    batch = model._training.batch_aside()
+    observed, flag = batch.observation.observed, batch.observation.vector[..., -1]
+    valid = batch.valid[:, : flag.shape[1]]
+    rows = slice(0, valid.shape[1])
+    assert set(flag[:, rows][valid & observed[:, rows]].tolist()) == {1.0}
+    assert set(flag[:, rows][valid & ~observed[:, rows]].tolist()) == {0.0}
+
+
+def test_a_replay_that_is_loaded_fills_empty_statistics(tmp_path):
+    old = small("memoryless", wandering(2, offset=40.0), normalize_observations=True).learn(40)
+    old.save_replay_buffer(tmp_path / "replay")
+    new = small("memoryless", wandering(2, offset=40.0), normalize_observations=True)
+    new.load_replay_buffer(tmp_path / "replay.replay")
+    np.testing.assert_allclose(new.normalizer.mean, old.normalizer.mean)
+    np.testing.assert_allclose(new.normalizer.variance, old.normalizer.variance)
+    own = old.normalizer.count
+    old.load_replay_buffer(tmp_path / "replay.replay")
+    assert old.normalizer.count == own, "those that are there stay"
+
+
+def test_parameters_take_the_statistics_along():
+    one = small("gru", wandering(2, offset=40.0), normalize_observations=True).learn(40)
+    other = small("gru", wandering(2, offset=40.0), normalize_observations=True, seed=9)
+    other.set_parameters(one.get_parameters())
+    observation = np.full((2, 3), 41, np.float32)
+    actions = [x.predict(observation, deterministic=True)[0] for x in (one, other)]
+    np.testing.assert_array_equal(*actions)
+    with pytest.raises(ValueError, match=r"normalizer\.count: got one, expected otherwise"):
+        small("gru", wandering(2), seed=9).set_parameters(one.get_parameters())
 
 
 def test_statistics_are_those_of_the_stored_observations():

@@ -139,10 +139,10 @@ class KalmanLayer(HistoryEncoder):
         return steps.zero_pads(z), last
 
     def represent_embedded(self, x: Tensor, embedder: nn.Linear, **known: Any) -> Tensor:
-        """See `HistoryEncoder`."""
+        """See `HistoryEncoder`; a subclass with a `forward` of its own is run by that."""
         into, raw = self.in_projection, self.raw_process_noise
         flagged = known.get("reset") is not None or known.get("observed") is not None
-        plain = flagged or self.variance_feature
+        plain = flagged or self.variance_feature or type(self).forward is not KalmanLayer.forward
         if plain or raw is None or not embeds(x, into.weight, self.d_state):
             return super().represent_embedded(x, embedder, **known)
         layers = (embedder.weight, embedder.bias), (into.weight, into.bias)

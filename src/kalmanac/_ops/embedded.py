@@ -15,12 +15,15 @@ from torch.autograd.function import once_differentiable
 from kalmanac._ops.dense import MOST
 from kalmanac._ops.dispatch import fused_products
 
+NARROW = 64  # numbers of an embedding: sums over them are unrolled
 FEW = 8  # inputs: each takes twice as many registers as there are signals
 
 
 def embeds(x: Tensor, into: Tensor, channels: int) -> bool:
     """Return whether `embedded_scan` takes x (B, T, n), for W₂ = `into`."""
-    if x.requires_grad or x.shape[2] > FEW or not x.numel() or len(into) > MOST:
+    if x.requires_grad or x.shape[2] > FEW or not x.numel():
+        return False
+    if len(into) > MOST or into.shape[1] > NARROW:
         return False
     if not fused_products(x, into):
         return False

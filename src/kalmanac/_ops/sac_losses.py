@@ -291,7 +291,7 @@ def advantage_weights(advantage: Tensor, steps: Counted, weight: float) -> Tenso
     off = (advantage - steps.mean(advantage)).masked_fill(steps.left_out, 0)
     spread = steps.mean(off.square()).sqrt().clamp(min=1e-6)
     counts = (3 * (1 - weight) * off / spread).exp().clamp(max=MOST_OF_A_STEP)
-    return counts / steps.mean(counts)
+    return counts / steps.mean(counts).clamp(min=1e-6)
 
 
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")

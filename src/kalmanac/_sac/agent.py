@@ -198,9 +198,10 @@ class Agent:
         return self.learner.diagnostics(self._attached().batch_aside())
 
     def get_parameters(self) -> dict[str, Tensor]:
-        """Copies of everything learned, by name: actor.…, critic.…, target.…, log_alpha, and Adam's
-        averages, adam.…; `predict` acts by averaged.…, unless `average_policy` is False."""
-        return learned_tensors({"learner": self.learner.state_dict()})
+        """Copies of everything learned, by name: actor.…, critic.…, target.…, log_alpha, Adam's
+        averages, adam.…, and the observations' statistics, normalizer.…; `predict` acts by
+        averaged.…, unless `average_policy` is False."""
+        return learned_tensors({"learner": self.learner.state_dict()}) | self._statistics()
 
     def set_parameters(
         self, load_path_or_dict: Mapping[str, Tensor], exact_match: bool = True
@@ -212,8 +213,21 @@ class Agent:
             exact_match: False leaves what is not named as it is. An actor without averaged weights
                 begins its average anew.
         """
-        own = self.learner.state_dict()
-        self.learner.load_state_dict(with_parameters(own, load_path_or_dict, exact_match))
+        statistics = self._statistics()
+        own = self.learner.state_dict() | statistics
+        state = with_parameters(own, load_path_or_dict, exact_match)
+        statistics = {name.partition(".")[2]: state.pop(name) for name in statistics}
+        self.learner.load_state_dict(state)
+        if self.normalizer is not None:
+            known = self.normalizer.state_dict() | statistics
+            self.normalizer.load_state_dict(known | {"count": int(statistics["count"])})
+
+    def _statistics(self) -> dict[str, Tensor]:
+        if self.normalizer is None:
+            return {}
+        state = self.normalizer.state_dict()
+        names = ("count", "mean", "squares")
+        return {f"normalizer.{name}": torch.as_tensor(state[name]) for name in names}
 
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:

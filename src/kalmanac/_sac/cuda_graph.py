@@ -118,7 +118,7 @@ class GraphedUpdates:
                 self._recordings[rounds] = self._record(rounds)
             except RuntimeError as error:
                 torch.cuda.set_stream(stream)  # a failed capture leaves its own behind
-                self.failed = True
+                self.failed, self._recordings = True, {}
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
                 return [run_eagerly(work) for work in self.branches * rounds]

@@ -16,7 +16,7 @@ from kalmanac._ops.dispatch import watched
 from kalmanac._ops.transfer import sent
 from kalmanac._replay.sampling import Batch
 
-EPSILON = 1e-8  # added to the variance: what never changes stays 0
+EPSILON = 1e-8  # added to the variance
 
 
 class ObservationNormalizer:
@@ -25,7 +25,7 @@ class ObservationNormalizer:
     Only collection updates it. The replay keeps raw observations, which are normalized when they
     are drawn, so that old and new ones are always seen on the same scale. Codes (where `scaled`
     (O,) is False), images and the privileged observation are left as they are; missing readings
-    do not count.
+    do not count. What has never changed is not scaled, and shifted only if it is larger than 1.
     """
 
     def __init__(
@@ -115,8 +115,10 @@ class ObservationNormalizer:
 
     def _fresh(self, device: torch.device) -> Sequence[Tensor]:
         """Mean, scale and bounds, (O,) float32."""
-        scale = np.where(self.scaled, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
-        mean = np.where(self.scaled, self.mean, 0.0)
+        varied = self.scaled & (self.squares > 0)
+        scale = np.where(varied, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
+        as_it_is = ~varied & (np.abs(self.mean) <= 1)  # a flag that is always 1 where readings came
+        mean = np.where(self.scaled & ~as_it_is, self.mean, 0.0)
         most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
         return sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
 

@@ -40,6 +40,7 @@ from kalmanac._sac.model_check import (
 )
 from kalmanac._sac.model_file import read_model, write_model
 from kalmanac._sac.model_folder import write_model_folder
+from kalmanac._sac.observations import readings
 from kalmanac._sac.pretraining import Pretraining
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
@@ -248,13 +249,16 @@ class RecurrentSAC(Agent):
 
         Before `learn`, not during it. It needs an `env`, with the spaces of the one that the replay
         comes from; episodes under way end as truncated, here and there. What the replay holds
-        counts as warm-up.
+        counts as warm-up, and for the statistics of observations, if there are none yet.
         """
         env = self._attached().collector.streams.env
         replay = read_buffer(
             path, self._known()[0], capacity=self.settings.buffer_size, device=self.device
         )
         self._training = self._new_training(env, replay)
+        if self.normalizer is not None and not self.normalizer.count:
+            for episode in replay.stored_episodes():
+                self.normalizer.update(readings(episode.observation))
 
     def checkpoint_state(self) -> dict[str, Any]:
         """Everything but the replay, so that training goes on exactly: what `save` writes, and the

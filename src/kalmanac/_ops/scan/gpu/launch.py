@@ -87,7 +87,7 @@ class KalmanCall(Call):
         self.prior = tuple(neighbours(x) for x in beliefs[2:])
         self.lengths = neighbours(facts[0])
         self.reset, self.observed = facts[1:]
-        self.prefetch = self.tile.prefetch if self.full else 0
+        self.prefetch = self.tile.prefetch if self.full and projection is None else 0
         self.floors = tuple(0.0 if floor is None else floor for floor in floors)
         self.constants |= {
             "HAS_B": b is not None,
