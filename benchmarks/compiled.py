@@ -134,6 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             save(document, options.out)
 
     children = prepared(cases, options, began, keep)
+    time.sleep(max(began + options.quiet_after - time.perf_counter(), 0))
     for child in children:
         left = options.budget - (time.perf_counter() - began)
         child.case.found |= timed(child) if left > 0 else {"why_not": "the budget is spent"}
@@ -415,6 +416,10 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "--modes", nargs="+", choices=[*MODES, JAX], default=[*list(MODES)[:3], JAX]
     )
     parser.add_argument("--budget", type=float, default=600, help="seconds for everything")
+    parser.add_argument(
+        "--quiet-after", type=float, default=0, metavar="SECONDS",
+        help="other programs run beside this one until then: nothing is timed before",
+    )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--threads", type=int, default=2, help="that compile, of each process")
     parser.add_argument("--seconds", type=float, default=0.5, help="per number")
