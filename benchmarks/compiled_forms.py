@@ -269,7 +269,10 @@ def adam(task: Task, device: torch.device) -> Form:
 
 
 def _slope(like: Tensor) -> Tensor:
-    """Something fixed that is the same for every form; a sum weighs 1."""
+    """Something fixed that is the same for every form; a sum weighs 1.
+
+    All of one sign: gradients that are sums of what cancels are rounding more than anything else.
+    """
     if like.dim() == 0:
         return torch.ones_like(like)
-    return torch.linspace(-1, 1, like.numel(), device=like.device).view(like.shape)
+    return torch.linspace(0.5, 1.5, like.numel(), device=like.device).view(like.shape)

@@ -21,13 +21,17 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 import gpu_updates
 from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
 from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
-from kalmanac._ops import sac_losses
+from kalmanac._ops import hold, sac_losses
+from kalmanac._ops.squashed_gaussian import Draw, Draws, Range, draw
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac import distributions
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.loop import ROUNDS
@@ -72,6 +76,29 @@ ENCODERS_OF = {"Best Arm": BEST_ARM, "DMC": DMC}  # their settings; else as they
 SMALL = Task("small", 4, 8, Sizes(2, 3, True), (8,), (8, 8))
 
 
+def plain_draws(parameters: Tensor, noise: Tensor, limits: Range) -> Draws:
+    """Compute `fused_draws` by plain operations."""
+    here = draw(parameters[:, :-1], noise[1], limits)
+    later = draw(parameters.detach()[:, 1:], noise[0], limits)
+    return Draws(
+        Draw(F.pad(here.entropy, (0, 1)), F.pad(here.action, (0, 0, 0, 1))),
+        Draw(F.pad(later.entropy, (1, 0)), F.pad(later.action, (0, 0, 1, 0))),
+    )
+
+
+def _nowhere(x: Tensor) -> bool:
+    """Triton kernels take no tensor."""
+    return False
+
+
+# what makes a form plain: a name of a module, and what it is then
+PLAIN: dict[str, tuple[Any, str, Any]] = {
+    "losses": (sac_losses, "fused", _nowhere),
+    "draws": (distributions, "fused_draws", plain_draws),
+    "hold": (hold, "fused", _nowhere),
+}
+
+
 @dataclass(frozen=True)
 class Rules:
     """How long to measure, and with how many batches in turn."""
@@ -91,9 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         rules = Rules(2, 0.002, 2) if options.quick else Rules(options.rounds, 0.1, 4)
         notes: tuple[str, ...] = gpu_updates.NOTES if device.type == "cuda" else NOTES
-        if options.plain_losses:
-            notes += ("losses and draws of actions: plain operations, on CUDA too",)
-            patches.enter_context(patch.object(sac_losses, "fused", return_value=False))
+        for form in options.plain:
+            notes += (f"{form}: plain operations, on CUDA too",)
+            patches.enter_context(patch.object(*PLAIN[form]))
         for note in notes:
             print(f"- {note}")
         tables: list[dict[str, Any]] = []
@@ -262,8 +289,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         help="on CUDA, also compare graph and eager updates",
     )  # fmt: skip
     parser.add_argument(
-        "--plain-losses", action="store_true", help="losses and draws by plain operations"
-    )
+        "--plain", nargs="+", choices=list(PLAIN), default=[],
+        help="these by plain operations; without fused losses, draws are plain, too",
+    )  # fmt: skip
     parser.add_argument(
         "--peers", action=argparse.BooleanOptionalAction, default=True,
         help="on CUDA, also time plain PyTorch and JAX",

@@ -135,3 +135,23 @@ def test_episodes_are_as_long_as_the_notes_say(bench):
     lengths = update.episode_lengths(np.random.default_rng(0), 20_000)
     assert lengths.mean() == pytest.approx(update.MEAN, rel=0.05)
     assert 1 == lengths.min() < lengths.max() == update.LONGEST
+
+
+def test_plain_draws_are_the_fused_ones(bench):
+    from kalmanac._ops.squashed_gaussian import fused_draws
+
+    update, draw = bench("update"), torch.Generator().manual_seed(0)
+    parameters = torch.randn(2, 4, 6, generator=draw)
+    noise = torch.randn(2, 2, 3, 3, generator=draw)
+    plain = update.plain_draws(parameters, noise, (-20.0, 2.0))
+    for mine, theirs in zip(plain, fused_draws(parameters, noise, (-20.0, 2.0)), strict=True):
+        for x, y in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(x, y)
+
+
+def test_a_form_can_be_timed_by_plain_operations(bench, capsys):
+    update = bench("update")
+    hold = update.hold.fused
+    assert update.main(["--quick", "--only", "vssm+kf", "--plain", "hold", "losses"]) == 0
+    assert "- hold: plain operations, on CUDA too" in capsys.readouterr().out
+    assert update.hold.fused is hold
