@@ -23,6 +23,10 @@ def test_the_transformer_has_its_own_width_and_the_context_as_window():
     assert model.settings.for_encoder()["window"] == 256
 
 
+def test_oracle_alone_reads_in_units_of_the_spread():
+    assert [agent for agent in AGENTS if paper(agent).normalize_observations] == ["oracle"]
+
+
 def test_runs_cover_costs_agents_and_five_seeds():
     cells = {(run.env_settings["cost"], run.agent, run.seed) for run in runs()}
     assert cells == {(c, a, s) for c in COSTS for a in AGENTS for s in range(5)}

@@ -15,9 +15,10 @@ from kalmanac._lab.post_training import (
     GridOfBandits,
     PostTraining,
 )
+from kalmanac._settings import ORACLE
 from kalmanac._suites.suite import TRANSFORMER_DROPOUT, Preset, Suite
 
-AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", "oracle")
+AGENTS = ("vssm", "vssm+kf", "vssm+kf-u", "mamba", "gru", "transformer", "memoryless", ORACLE)
 COSTS = (0.0, 0.05, 0.1, 0.5)  # a choice: the paper says "increasing costs"
 SEEDS = range(5)
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -34,6 +35,9 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
     An agent that has learned to ask for ever sees no time-out before its environments have taken
     1000 steps each, and Q(ask) falls only as fast as the target network follows: with 64
     environments and tau 0.005 even the Oracle asks until the time is up for some 50,000 steps.
+    Oracle alone has normalized observations: a posterior's mean and standard deviation, less than
+    0.1 after many questions, are too small as they come, and the critic would not see that a
+    decision is safe by then. Samples are of the order of 1.
     Adam's betas are such that no step is longer than the learning rate, (1 - β₁) / √(1 - β₂) = 1.
     """
     shared = Experiment(
@@ -42,7 +46,7 @@ def paper(agent: str = "vssm+kf", *, cost: float = 0.0, seed: int = 0) -> Experi
         total_steps=500_000,
         num_envs=8,
         seed=seed,
-        normalize_observations=False,
+        normalize_observations=agent == ORACLE,
         tau=0.02,
         average_span=0.25,
         adam_betas=(0.95, 0.9975),
