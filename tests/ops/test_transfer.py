@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kalmanac._observation import Observation, Sizes
-from kalmanac._ops.transfer import packed, sent, unpacked
+from kalmanac._ops.transfer import Returning, packed, sent, side_by_side, unpacked
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.episodes import Episodes
 from tests.waiting import never_waiting
 
+CPU = torch.device("cpu")
 DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
 values = st.sampled_from(DTYPES).flatmap(
     lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=1, max_dims=3, min_side=0))
@@ -22,15 +23,20 @@ values = st.sampled_from(DTYPES).flatmap(
 @given(st.lists(values, max_size=5))
 def test_what_is_packed_comes_out_again(given_arrays):
     tensors = [torch.from_numpy(x) for x in given_arrays]
-    found = unpacked(packed(tensors), tensors)
-    for x, y in zip(tensors, found, strict=True):
+    flat = packed(tensors, CPU)
+    for x, y in zip(tensors, unpacked(flat, tensors), strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(x.numpy(), y.numpy())
+    if tensors and all(x.numel() for x in tensors):
+        for x, y in zip(tensors, unpacked(side_by_side(tensors), tensors), strict=True):
+            np.testing.assert_array_equal(x.numpy(), y.numpy(), "as a device lays them")
+        for x, z in zip(tensors, Returning(tensors, flat).arrays(), strict=True):
+            np.testing.assert_array_equal(x.numpy(), z)
 
 
 def test_rows_that_do_not_lie_side_by_side_are_packed_in_their_order():
     table = torch.arange(12).reshape(3, 4)
-    (found,) = unpacked(packed([table.T]), [table.T])
+    (found,) = unpacked(packed([table.T], CPU), [table.T])
     assert torch.equal(found, table.T)
 
 

@@ -7,10 +7,10 @@ of updates; one from pinned memory only takes its turn.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 ALIGNMENT = 16  # bytes: every dtype can be read where a value begins
 
@@ -24,8 +24,7 @@ def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         return [x.to(device) for x in values]
     there = [x.device.type != "cpu" for x in values]
     going = [x for x, is_there in zip(values, there, strict=True) if not is_there]
-    flat = packed(going, pinned=device.type == "cuda").to(device, non_blocking=True)
-    arriving = iter(unpacked(flat, going))
+    arriving = iter(unpacked(arrived(packed(going, device), device), going))
     return [
         x.to(device) if is_there else next(arriving)
         for x, is_there in zip(values, there, strict=True)
@@ -38,37 +37,52 @@ def is_host(device: torch.device) -> bool:
 
 
 class Returning:
-    """A tensor on its way to the host: a GPU may still be at work, and `array` waits for it."""
+    """Tensors on their way to the host: a GPU may still be at work, and `arrays` waits for it.
 
-    def __init__(self, x: Tensor) -> None:
+    `joined` has them side by side, where somebody has seen to that.
+    """
+
+    def __init__(self, values: Sequence[Tensor], joined: Tensor | None = None) -> None:
+        self._values, self._flat = list(values), joined
         self._ready: torch.cuda.Event | None = None
-        if x.is_cuda:
-            pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
-            pinned.copy_(x, non_blocking=True)
+        if values[0].is_cuda:
+            flat = side_by_side(values) if joined is None else joined
+            self._flat = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+            self._flat.copy_(flat, non_blocking=True)
             self._ready = torch.cuda.Event()
-            self._ready.record(torch.cuda.current_stream(x.device))
-            x = pinned
-        self._on_host = x
+            self._ready.record(torch.cuda.current_stream(flat.device))
 
-    def array(self) -> NDArray[Any]:
+    def arrays(self) -> list[NDArray[Any]]:
         """Return what has arrived."""
         if self._ready is not None:
             self._ready.synchronize()
-        return self._on_host.numpy()
+        values = self._values if self._flat is None else unpacked(self._flat, self._values)
+        return [x.numpy() for x in values]
 
 
-def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
-    """Return the bytes of tensors of the host, one after another."""
+def packed(values: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return the bytes of tensors of the host, one after another, ready to go to the device."""
     starts, size = _starts(values)
-    flat = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-    place = flat.numpy()
+    flat = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    place = flat.numpy().data
     for x, start in zip(values, starts, strict=True):
-        place[start : start + x.nbytes] = np.ascontiguousarray(x.numpy()).reshape(-1).view(np.uint8)
+        place[start : start + x.nbytes] = x.numpy().tobytes()
     return flat
 
 
+def arrived(flat: Tensor, device: torch.device) -> Tensor:
+    """Return what is packed on the device; nobody waits for it."""
+    return flat.to(device, non_blocking=True)
+
+
+def side_by_side(values: Sequence[Tensor]) -> Tensor:
+    """Return tensors of one device as `packed` lays them out, on that device; none is empty."""
+    each = [x.contiguous().view(-1).view(torch.uint8) for x in values]
+    return torch.cat([functional.pad(x, (0, -len(x) % ALIGNMENT)) for x in each])
+
+
 def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return views of what `packed` has put side by side, in the shapes and dtypes of `like`."""
+    """Return views of what lies side by side, in the shapes and dtypes of `like`."""
     starts, _ = _starts(like)
     return [
         flat[start : start + x.nbytes].view(x.dtype).view(x.shape)

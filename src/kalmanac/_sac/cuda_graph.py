@@ -180,14 +180,16 @@ class GraphedCall:
     """A function from tensors to tensors, replayed from a graph from the fourth call on.
 
     Inputs must keep their shapes, and the function must not change the tensors that it is given.
-    Results are new tensors. Where recording fails, calls stay eager, and one warning says why.
+    Inputs may lie in pinned memory of the host. Results are new tensors; with `carried`, all but
+    the first are the inputs that they stand for, which the next call changes: given again, they
+    are not copied. Where recording fails, calls stay eager, and one warning says why.
     """
 
     def __init__(
         self, function: Callable[[list[Tensor]], list[Tensor]], generators: Sequence[Generator],
-        device: torch.device,
+        device: torch.device, *, carried: bool = False,
     ) -> None:  # fmt: skip
-        self.function, self.generators = function, list(generators)
+        self.function, self.generators, self.carried = function, list(generators), carried
         self.failed = False
         self._stream = torch.cuda.Stream(device)
         self._warmed = 0
@@ -209,17 +211,23 @@ class GraphedCall:
                 warnings.warn(text, stacklevel=2)
                 return self.function(inputs)
         graph, placeholders, outputs = self._recording
-        torch._foreach_copy_(placeholders, inputs)
+        for place, x in zip(placeholders, inputs, strict=True):
+            if x is not place:
+                place.copy_(x, non_blocking=True)
         graph.replay()
+        if self.carried:
+            return [outputs[0].clone(), *placeholders[1:]]
         return [x.clone() for x in outputs]
 
     def _record(
         self, inputs: list[Tensor]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]:
-        placeholders = [x.clone() for x in inputs]
+        placeholders = [x.to(self._stream.device, copy=True) for x in inputs]
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
             outputs = self.function(placeholders)
+            if self.carried:
+                torch._foreach_copy_(placeholders[1:], outputs[1:])
         return graph, placeholders, outputs

@@ -3,7 +3,9 @@
 A `Session` carries that memory for its user.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from kalmanac._observation import Observation
-from kalmanac._ops.transfer import Returning, sent
+from kalmanac._ops.cuda_streams import ForkedStreams
+from kalmanac._ops.transfer import Returning, arrived, packed, sent, side_by_side, unpacked
 from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
@@ -30,17 +33,109 @@ class PolicyState(NamedTuple):
         """n, the number of episodes."""
         return len(self.previous_action)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of it."""
+        return [self.previous_action, *self.encoder]
+
+    def like(self, tensors: Iterator[Tensor]) -> "PolicyState":
+        """A state of this kind, of the next `tensors`."""
+        previous_action = next(tensors)
+        return PolicyState(type(self.encoder)(*islice(tensors, len(self.encoder))), previous_action)
+
 
 class PendingActions:
-    """Actions that a policy is choosing, perhaps still on a GPU: `actions` waits for them."""
+    """Actions that policies are choosing, perhaps still on a GPU: `actions` waits for them all."""
 
-    def __init__(self, action: Tensor, state: PolicyState) -> None:
+    def __init__(self, returning: Returning, number: int, state: PolicyState) -> None:
         self.state = state  # with the actions in it
-        self._action = Returning(action)
+        self._returning, self._number = returning, number
 
     def actions(self) -> NDArray[Any]:
         """Agent actions, int64 (n,) or float32 (n, A)."""
-        return self._action.array()
+        return self._returning.arrays()[self._number]
+
+
+class Question(NamedTuple):
+    """What n environments show a policy, and what it remembers of their episodes."""
+
+    policy: "Policy"
+    observation: Observation[Any]
+    state: PolicyState
+    episode_start: Any
+    generator: torch.Generator | None  # draws the actions; None: the most likely ones
+
+    def shown(self) -> list[Tensor]:
+        """All that the host has to tell."""
+        parts = self.observation._replace(privileged=None).parts().values()
+        # torch warns of arrays that it must not write to
+        arrays = [np.require(x, requirements="W") for x in (self.episode_start, *parts)]
+        return [torch.from_numpy(x) for x in arrays]
+
+    def answer(self, shown: Iterator[Tensor], memory: Iterator[Tensor]) -> tuple[Tensor, Any]:
+        """The answer to a question like this one, with these tensors on the device in it."""
+        start, parts = next(shown), self.observation._replace(privileged=None)
+        observation = parts.map(lambda _: next(shown))
+        return self.policy.answer(observation, start, self.state.like(memory), self.generator)
+
+
+class Asking:
+    """Asks one policy or several at once: one copy there, one graph, and one copy back on a GPU.
+
+    With `carried`, the memory stays where the graph left it: a state is good until the next
+    question. Whatever else is asked comes after it on the device.
+    """
+
+    def __init__(self, *, carried: bool = False) -> None:
+        self.carried = carried
+        self._recordings: dict[Hashable, tuple[GraphedCall, list[Tensor]]] = {}
+
+    def __call__(self, questions: Sequence[Question]) -> list[PendingActions]:
+        """Let them choose; on a GPU nobody waits before the actions are read."""
+        device = questions[0].policy.device
+        shown = [x for question in questions for x in question.shown()]
+        memory, joined = [x for question in questions for x in question.state.tensors], None
+        if can_record(device) and all(question.policy.replays for question in questions):
+            for question in questions:
+                question.policy.settle()
+            whose = ((question.policy, question.generator) for question in questions)
+            key = (*whose, *((x.shape, x.dtype) for x in (*shown, *memory)))
+            if key not in self._recordings:
+                self._recordings[key] = self._recording(questions, shown, device)
+            call, actions = self._recordings[key]
+            joined, *memory = call([packed(shown, device), *memory])
+        else:
+            actions, memory = _answers(questions, sent(shown, device), memory)
+        returning, tensors = Returning(actions, joined), iter(memory)
+        return [
+            PendingActions(returning, number, question.state.like(tensors))
+            for number, question in enumerate(questions)
+        ]
+
+    def _recording(
+        self, questions: Sequence[Question], shown: list[Tensor], device: torch.device
+    ) -> tuple[GraphedCall, list[Tensor]]:
+        """The answers to such questions as a graph of branches, and actions like those in them."""
+        streams, like = ForkedStreams(device, most=len(questions)), list[Tensor]()
+
+        def function(inputs: list[Tensor]) -> list[Tensor]:
+            values = unpacked(arrived(inputs[0], device), shown)
+            like[:], memory = _answers(questions, values, inputs[1:], streams)
+            return [side_by_side(like), *memory]
+
+        generators = [x.generator for x in questions if x.generator is not None]
+        return GraphedCall(function, generators, device, carried=self.carried), like
+
+
+def _answers(
+    questions: Sequence[Question], shown: Sequence[Tensor], memory: Sequence[Tensor],
+    streams: ForkedStreams | None = None,
+) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+    """The actions of all policies, and what they remember then; perhaps side by side."""
+    values, tensors = iter(shown), iter(memory)
+    pieces = [partial(question.answer, values, tensors) for question in questions]
+    results = [piece() for piece in pieces] if streams is None else streams(None, *pieces)
+    return [action for action, _ in results], [x for _, state in results for x in state.tensors]
 
 
 class Policy:
@@ -60,7 +155,12 @@ class Policy:
         self.averaged = averaged
         self.device = learner.device
         self.eager = False
-        self._graphed_calls: dict[Hashable, GraphedCall] = {}
+        self._asking = Asking()
+
+    @property
+    def replays(self) -> bool:
+        """Whether acting may be a graph."""
+        return self.graph and not self.eager
 
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
@@ -74,33 +174,15 @@ class Policy:
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        pending = self.ask(observation, state, episode_start, explore=explore, generator=generator)
-        return pending.actions(), pending.state
-
-    def ask(
-        self, observation: Observation[NDArray[Any]], state: PolicyState,
-        episode_start: NDArray[np.bool_], *, explore: bool,
-        generator: torch.Generator | None = None,
-    ) -> PendingActions:  # fmt: skip
-        """Act, but on a GPU wait for the actions only where they are read.
-
-        What is asked meanwhile, of this or another policy, comes after it on the device.
-        """
-        parts = observation._replace(privileged=None).parts()
-        start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
-        current = self._normalized(Observation(**dict(zip(parts, tensors, strict=True))))
         rng = (generator or self.learner.acting) if explore else None
-        if not can_record(self.device) or self.eager or not self.graph:
-            action, next_state = self._act(current, start, state, rng)
-        else:
-            action, next_state = self._replay(current, start, state, rng)
-        return PendingActions(action, next_state)
+        (pending,) = self._asking([Question(self, observation, state, episode_start, rng)])
+        return pending.actions(), pending.state
 
     def choose(
         self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
     ) -> tuple[Tensor, PolicyState]:
         """The most likely actions for n raw observations on the device, where all stays."""
-        return self._act(self._normalized(observation), episode_start, state, None)
+        return self.answer(observation, episode_start, state, None)
 
     def settle(self) -> None:
         """Bring the normalizers on the device up to date, before `choose` is recorded."""
@@ -108,53 +190,24 @@ class Policy:
             if one is not None:
                 one.settle(self.device)
 
-    def _normalized(self, observation: Observation[Tensor]) -> Observation[Tensor]:
-        for one in (self.normalizer, self.return_scale):
-            if one is not None:
-                observation = one.normalize(observation)
-        return observation
-
-    def _act(
+    def answer(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
         rng: torch.Generator | None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
+        """Actions for n raw observations, which `rng` draws, if given; all on the device."""
+        for one in (self.normalizer, self.return_scale):
+            if one is not None:
+                observation = one.normalize(observation)
         action, encoder = self.learner.act(
             observation, state.previous_action, state.encoder, episode_start=episode_start,
             explore=rng is not None, generator=rng, averaged=self.averaged,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 
-    def _replay(
-        self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        rng: torch.Generator | None,
-    ) -> tuple[Tensor, PolicyState]:  # fmt: skip
-        """`_act` as a graph: one for each set and shape of inputs and each generator."""
-        parts, kind = observation.parts(), type(state.encoder)
-        names = list(parts)
-        inputs = [*parts.values(), episode_start, state.previous_action, *state.encoder]
-        key = (tuple(names), tuple(x.shape for x in inputs), id(rng))
-
-        def flat(inputs: list[Tensor]) -> list[Tensor]:
-            current = Observation(**dict(zip(names, inputs, strict=False)))
-            start, previous, *memory = inputs[len(names) :]
-            action, after = self._act(current, start, PolicyState(kind(*memory), previous), rng)
-            return [action, after.previous_action, *after.encoder]
-
-        if key not in self._graphed_calls:
-            generators = [] if rng is None else [rng]
-            self._graphed_calls[key] = GraphedCall(flat, generators, self.device)
-        action, previous, *memory = self._graphed_calls[key](inputs)
-        return action, PolicyState(kind(*memory), previous)
-
     def replace_action(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
         """Return `state` with `action` as what was really done."""
         tensor = torch.as_tensor(action, device=self.device)
         return PolicyState(state.encoder, self.learner.action_as_input(tensor))
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    # torch warns of arrays that it must not write to
-    return torch.from_numpy(np.require(array, requirements="W"))
 
 
 class Session:
