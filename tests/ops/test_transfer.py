@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kalmanac._observation import Observation, Sizes
-from kalmanac._ops.transfer import Returning, packed, sent, side_by_side, unpacked
+from kalmanac._ops.transfer import packed, sent, unpacked
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.episodes import Episodes
 from tests.waiting import never_waiting
@@ -27,11 +27,6 @@ def test_what_is_packed_comes_out_again(given_arrays):
     for x, y in zip(tensors, unpacked(flat, tensors), strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(x.numpy(), y.numpy())
-    if tensors and all(x.numel() for x in tensors):
-        for x, y in zip(tensors, unpacked(side_by_side(tensors), tensors), strict=True):
-            np.testing.assert_array_equal(x.numpy(), y.numpy(), "as a device lays them")
-        for x, z in zip(tensors, Returning(tensors, flat).arrays(), strict=True):
-            np.testing.assert_array_equal(x.numpy(), z)
 
 
 def test_rows_that_do_not_lie_side_by_side_are_packed_in_their_order():

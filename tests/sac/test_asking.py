@@ -104,7 +104,7 @@ def questions(models, states, step):
         )
         starts = rng.random(n) < (0.2 if step else 2)
         rng_of_model = None if number == 2 else model.learner.acting
-        asked.append(Question(model.policy, seen, state, starts, rng_of_model))
+        asked.append(Question(model.policy, seen, starts, state, rng_of_model))
     return asked
 
 

@@ -140,10 +140,12 @@ class Replay:
         self._make_rows(at)
         head = self._episodes.head[at]
         rows = [self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)]
-        then, now, *fields = sent([*rows, *done.values(), *token.values()], self.device)
-        self._storage.write(then, **dict(zip(done, fields[: len(done)], strict=True)))
-        self._storage.write(now, **dict(zip(token, fields[len(done) :], strict=True)))
         self._episodes.extend(at)
+        values = [*rows, *done.values(), *token.values(), *self._episodes.news()]
+        then, now, *fields = sent(values, self.device)
+        self._storage.write(then, **dict(zip(done, fields, strict=False)))
+        self._storage.write(now, **dict(zip(token, fields[len(done) :], strict=False)))
+        self._episodes.take_in(fields[len(done) + len(token) :])
         self._episodes.close(at[ends | stops])
 
     def add_episode(self, episode: StoredEpisode) -> None:

@@ -9,7 +9,7 @@ does.
 import gc
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -73,12 +73,33 @@ class UpdateWith(Work):
         return self.learner.update(self.batch)
 
 
+class Row(Mapping[str, Tensor]):
+    """Metrics that lie side by side in one tensor, by their places."""
+
+    def __init__(self, places: Mapping[str, int], numbers: Tensor) -> None:
+        self.places, self.numbers = places, numbers
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.numbers[self.places[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def side_by_side(metrics: Metrics) -> Tensor:
+    """All of them as one tensor."""
+    return metrics.numbers if isinstance(metrics, Row) else torch.stack([*metrics.values()])
+
+
 class RecordedGraph(NamedTuple):
-    """A graph, the names of metrics, and where the graph leaves these."""
+    """A graph, the places of metrics, and where the graph leaves these."""
 
     graph: torch.cuda.CUDAGraph
-    names: list[list[str]]
-    numbers: Tensor  # of all rounds and branches, in the order of their names
+    places: list[dict[str, int]]
+    numbers: Tensor  # of all rounds and branches, one after another
 
 
 class GraphedUpdates:
@@ -122,10 +143,10 @@ class GraphedUpdates:
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
                 return [run_eagerly(work) for work in self.branches * rounds]
-        graph, names, numbers = self._recordings[rounds]
+        graph, branches, numbers = self._recordings[rounds]
         graph.replay()
-        values = iter(numbers.clone().unbind())
-        return [dict(zip(branch_names, values, strict=False)) for branch_names in names]
+        rows = numbers.clone().split([len(branch) for branch in branches])
+        return [Row(branch, row) for branch, row in zip(branches, rows, strict=True)]
 
     @contextmanager
     def _on_main_stream(self) -> Iterator[None]:
@@ -148,8 +169,9 @@ class GraphedUpdates:
                 graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, pool, self._main):
             metrics = self._run_branches(rounds)
-            numbers = torch.stack([x for branch in metrics for x in branch.values()])
-        return RecordedGraph(graph, [list(branch) for branch in metrics], numbers)
+            numbers = torch.cat([side_by_side(branch) for branch in metrics])
+        branches = [{name: i for i, name in enumerate(branch)} for branch in metrics]
+        return RecordedGraph(graph, branches, numbers)
 
 
 @contextmanager
@@ -180,9 +202,9 @@ class GraphedCall:
     """A function from tensors to tensors, replayed from a graph from the fourth call on.
 
     Inputs must keep their shapes, and the function must not change the tensors that it is given.
-    Inputs may lie in pinned memory of the host. Results are new tensors; with `carried`, all but
-    the first are the inputs that they stand for, which the next call changes: given again, they
-    are not copied. Where recording fails, calls stay eager, and one warning says why.
+    Inputs may lie in pinned memory of the host. Results are new tensors; with `carried`, the last
+    ones stand where the inputs after the first stood, and the next call changes them: given again,
+    they are not copied. Where recording fails, calls stay eager, and one warning says why.
     """
 
     def __init__(
@@ -215,9 +237,8 @@ class GraphedCall:
             if x is not place:
                 place.copy_(x, non_blocking=True)
         graph.replay()
-        if self.carried:
-            return [outputs[0].clone(), *placeholders[1:]]
-        return [x.clone() for x in outputs]
+        carried = placeholders[1:] if self.carried else []
+        return [x.clone() for x in outputs[: len(outputs) - len(carried)]] + carried
 
     def _record(
         self, inputs: list[Tensor]
@@ -229,5 +250,5 @@ class GraphedCall:
         with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
             outputs = self.function(placeholders)
             if self.carried:
-                torch._foreach_copy_(placeholders[1:], outputs[1:])
+                torch._foreach_copy_(placeholders[1:], outputs[1 - len(inputs) :])
         return graph, placeholders, outputs

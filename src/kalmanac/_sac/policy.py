@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kalmanac._observation import Observation
 from kalmanac._ops.cuda_streams import ForkedStreams
-from kalmanac._ops.transfer import Returning, arrived, packed, sent, side_by_side, unpacked
+from kalmanac._ops.transfer import Returning, packed, sent, unpacked
 from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
@@ -45,42 +45,36 @@ class PolicyState(NamedTuple):
 
 
 class PendingActions:
-    """Actions that policies are choosing, perhaps still on a GPU: `actions` waits for them all."""
+    """Actions that a policy is choosing, perhaps still on a GPU: `actions` waits for them."""
 
-    def __init__(self, returning: Returning, number: int, state: PolicyState) -> None:
+    def __init__(self, action: Tensor, state: PolicyState) -> None:
         self.state = state  # with the actions in it
-        self._returning, self._number = returning, number
+        self._action = Returning(action)
 
     def actions(self) -> NDArray[Any]:
         """Agent actions, int64 (n,) or float32 (n, A)."""
-        return self._returning.arrays()[self._number]
+        return self._action.array()
 
 
 class Question(NamedTuple):
     """What n environments show a policy, and what it remembers of their episodes."""
 
     policy: "Policy"
-    observation: Observation[Any]
+    observation: Observation[Any]  # arrays of the host; none that only a critic may see
+    episode_start: NDArray[np.bool_]
     state: PolicyState
-    episode_start: Any
     generator: torch.Generator | None  # draws the actions; None: the most likely ones
 
-    def shown(self) -> list[Tensor]:
-        """All that the host has to tell."""
-        parts = self.observation._replace(privileged=None).parts().values()
-        # torch warns of arrays that it must not write to
-        arrays = [np.require(x, requirements="W") for x in (self.episode_start, *parts)]
-        return [torch.from_numpy(x) for x in arrays]
-
-    def answer(self, shown: Iterator[Tensor], memory: Iterator[Tensor]) -> tuple[Tensor, Any]:
-        """The answer to a question like this one, with these tensors on the device in it."""
-        start, parts = next(shown), self.observation._replace(privileged=None)
-        observation = parts.map(lambda _: next(shown))
-        return self.policy.answer(observation, start, self.state.like(memory), self.generator)
+    def answer(self, shown: Iterator[Tensor], memory: Iterator[Tensor]) -> list[Tensor]:
+        """Actions, and the memory with them, for such a question of tensors on the device."""
+        start, observation = next(shown), self.observation.map(lambda _: next(shown))
+        state = self.state.like(memory)
+        action, state = self.policy.answer(observation, start, state, self.generator)
+        return [action, *state.tensors]
 
 
 class Asking:
-    """Asks one policy or several at once: one copy there, one graph, and one copy back on a GPU.
+    """Asks one policy or several at once: on a GPU, one copy of what they see and one graph.
 
     With `carried`, the memory stays where the graph left it: a state is good until the next
     question. Whatever else is asked comes after it on the device.
@@ -88,54 +82,50 @@ class Asking:
 
     def __init__(self, *, carried: bool = False) -> None:
         self.carried = carried
-        self._recordings: dict[Hashable, tuple[GraphedCall, list[Tensor]]] = {}
+        self._recordings: dict[Hashable, GraphedCall] = {}
 
     def __call__(self, questions: Sequence[Question]) -> list[PendingActions]:
         """Let them choose; on a GPU nobody waits before the actions are read."""
         device = questions[0].policy.device
-        shown = [x for question in questions for x in question.shown()]
-        memory, joined = [x for question in questions for x in question.state.tensors], None
-        if can_record(device) and all(question.policy.replays for question in questions):
-            for question in questions:
-                question.policy.settle()
-            whose = ((question.policy, question.generator) for question in questions)
+        told = [x for q in questions for x in (q.episode_start, *q.observation.parts().values())]
+        # torch warns of arrays that it must not write to
+        shown = [torch.from_numpy(np.require(x, requirements="W")) for x in told]
+        memory = [x for q in questions for x in q.state.tensors]
+        if can_record(device) and all(q.policy.replays for q in questions):
+            for q in questions:
+                q.policy.settle()
+            whose = ((q.policy, q.generator) for q in questions)
             key = (*whose, *((x.shape, x.dtype) for x in (*shown, *memory)))
             if key not in self._recordings:
-                self._recordings[key] = self._recording(questions, shown, device)
-            call, actions = self._recordings[key]
-            joined, *memory = call([packed(shown, device), *memory])
+                self._recordings[key] = self._recording(questions, shown)
+            results = self._recordings[key]([packed(shown, device), *memory])
         else:
-            actions, memory = _answers(questions, sent(shown, device), memory)
-        returning, tensors = Returning(actions, joined), iter(memory)
-        return [
-            PendingActions(returning, number, question.state.like(tensors))
-            for number, question in enumerate(questions)
-        ]
+            results = _answers(questions, sent(shown, device), memory, ForkedStreams(device, 1))
+        after = iter(results[len(questions) :])
+        pairs = zip(results, questions, strict=False)
+        return [PendingActions(action, q.state.like(after)) for action, q in pairs]
 
-    def _recording(
-        self, questions: Sequence[Question], shown: list[Tensor], device: torch.device
-    ) -> tuple[GraphedCall, list[Tensor]]:
-        """The answers to such questions as a graph of branches, and actions like those in them."""
-        streams, like = ForkedStreams(device, most=len(questions)), list[Tensor]()
+    def _recording(self, questions: Sequence[Question], shown: list[Tensor]) -> GraphedCall:
+        """The answers to such questions, as branches of a graph."""
+        device = questions[0].policy.device
+        streams = ForkedStreams(device, most=len(questions))
 
         def function(inputs: list[Tensor]) -> list[Tensor]:
-            values = unpacked(arrived(inputs[0], device), shown)
-            like[:], memory = _answers(questions, values, inputs[1:], streams)
-            return [side_by_side(like), *memory]
+            values = unpacked(inputs[0].to(device, non_blocking=True), shown)
+            return _answers(questions, values, inputs[1:], streams)
 
-        generators = [x.generator for x in questions if x.generator is not None]
-        return GraphedCall(function, generators, device, carried=self.carried), like
+        generators = [q.generator for q in questions if q.generator is not None]
+        return GraphedCall(function, generators, device, carried=self.carried)
 
 
 def _answers(
     questions: Sequence[Question], shown: Sequence[Tensor], memory: Sequence[Tensor],
-    streams: ForkedStreams | None = None,
-) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
-    """The actions of all policies, and what they remember then; perhaps side by side."""
+    streams: ForkedStreams,
+) -> list[Tensor]:  # fmt: skip
+    """The actions of all, and then what they remember."""
     values, tensors = iter(shown), iter(memory)
-    pieces = [partial(question.answer, values, tensors) for question in questions]
-    results = [piece() for piece in pieces] if streams is None else streams(None, *pieces)
-    return [action for action, _ in results], [x for _, state in results for x in state.tensors]
+    results = streams(None, *(partial(q.answer, values, tensors) for q in questions))
+    return [x[0] for x in results] + [x for result in results for x in result[1:]]
 
 
 class Policy:
@@ -175,17 +165,12 @@ class Policy:
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
         rng = (generator or self.learner.acting) if explore else None
-        (pending,) = self._asking([Question(self, observation, state, episode_start, rng)])
+        seen = observation._replace(privileged=None)
+        (pending,) = self._asking([Question(self, seen, episode_start, state, rng)])
         return pending.actions(), pending.state
 
-    def choose(
-        self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
-    ) -> tuple[Tensor, PolicyState]:
-        """The most likely actions for n raw observations on the device, where all stays."""
-        return self.answer(observation, episode_start, state, None)
-
     def settle(self) -> None:
-        """Bring the normalizers on the device up to date, before `choose` is recorded."""
+        """Bring the normalizers on the device up to date, before `answer` is recorded."""
         for one in (self.normalizer, self.return_scale):
             if one is not None:
                 one.settle(self.device)

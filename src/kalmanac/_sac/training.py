@@ -82,8 +82,9 @@ class Training(Work):
             if self.policy.normalizer is not None:
                 self.policy.normalizer.update(collected.observations)
             self._state = self.policy.start(self.collector.streams.num_envs)
-        shown, start = self.collector.observation, self.collector.episode_start
-        return Question(self.policy, shown, self._state, start, self.policy.learner.acting)
+        seen = self.collector.observation._replace(privileged=None)
+        start, rng = self.collector.episode_start, self.policy.learner.acting
+        return Question(self.policy, seen, start, self._state, rng)
 
     def collect(self) -> Collected:
         """Make one vector step, with the pending actions or new ones."""
@@ -121,8 +122,8 @@ class Training(Work):
         """Sample a batch and learn from it, eagerly."""
         batch = self._sample(self._sampling)
         metrics = self.policy.learner.update(batch, near=self._near_data, online=self._near)
-        metrics.pop("train/cloning_loss", None)  # means are of what every update has
-        return metrics
+        # means are of what every update has
+        return {name: x for name, x in metrics.items() if name != "train/cloning_loss"}
 
     def prepare(self) -> None:
         """Bring what batches are sampled from up to date on the device."""
