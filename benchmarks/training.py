@@ -26,10 +26,10 @@ from kalmanac._lab.checkpointing import Checkpointer
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.run import run_together
 from kalmanac._lab.run_logger import RunLogger
+from kalmanac._ops.transfer import Returning
 from kalmanac._sac.collector import Collector
 from kalmanac._sac.episode_streams import EpisodeStreams
 from kalmanac._sac.loop import Member, TrainingLoop
-from kalmanac._sac.policy import PendingActions
 from kalmanac._sac.training import Training
 from kalmanac._suites.registry import starting_point
 from record import on_record, save
@@ -45,7 +45,8 @@ SMALL = {
 # what a part is called, and the method whose time it is without that of parts inside it
 PARTS: tuple[tuple[str, type, str], ...] = (
     ("asking for actions", Training, "ask"),
-    ("waiting for actions", PendingActions, "actions"),
+    ("asking for actions", TrainingLoop, "_ask_together"),
+    ("waiting for actions", Returning, "array"),
     ("environments", EpisodeStreams, "step"),
     ("storing", Collector, "take"),
     ("updates", TrainingLoop, "_updates"),

@@ -44,10 +44,7 @@ class EvaluationProcess:
         self.rows: list[tuple[int, dict[str, float]]] = []
 
     def ask(self, model: bytes, seeds: Sequence[int]) -> None:
-        """Begin an evaluation; the one before must have been answered.
-
-        A pipe holds less than a model, and a process takes seconds to start: nobody waits for it.
-        """
+        """Begin an evaluation, perhaps before the process has started; none may be unanswered."""
         self.asked = (model, seeds)
         self._sending.submit(self._pipe.send, self.asked)  # if it fails, `wait` says why
 

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -94,12 +93,8 @@ def side_by_side(metrics: Metrics) -> Tensor:
     return metrics.numbers if isinstance(metrics, Row) else torch.stack([*metrics.values()])
 
 
-class RecordedGraph(NamedTuple):
-    """A graph, the places of metrics, and where the graph leaves these."""
-
-    graph: torch.cuda.CUDAGraph
-    places: list[dict[str, int]]
-    numbers: Tensor  # of all rounds and branches, one after another
+# a graph, the places of metrics, and where it leaves those of all rounds and branches
+RecordedGraph = tuple[torch.cuda.CUDAGraph, list[dict[str, int]], Tensor]
 
 
 class GraphedUpdates:
@@ -163,7 +158,7 @@ class GraphedUpdates:
     def _record(self, rounds: int) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
         # graphs that never run at once can share their memory: what they leave is copied
-        pool = next((other.graph.pool() for other in self._recordings.values()), None)
+        pool = next((other[0].pool() for other in self._recordings.values()), None)
         for work in self.branches:
             for generator in work.generators():
                 graph.register_generator_state(generator)
@@ -171,7 +166,7 @@ class GraphedUpdates:
             metrics = self._run_branches(rounds)
             numbers = torch.cat([side_by_side(branch) for branch in metrics])
         branches = [{name: i for i, name in enumerate(branch)} for branch in metrics]
-        return RecordedGraph(graph, branches, numbers)
+        return graph, branches, numbers
 
 
 @contextmanager

@@ -33,27 +33,17 @@ class PolicyState(NamedTuple):
         """n, the number of episodes."""
         return len(self.previous_action)
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All of it."""
-        return [self.previous_action, *self.encoder]
-
     def like(self, tensors: Iterator[Tensor]) -> "PolicyState":
         """A state of this kind, of the next `tensors`."""
         previous_action = next(tensors)
         return PolicyState(type(self.encoder)(*islice(tensors, len(self.encoder))), previous_action)
 
 
-class PendingActions:
-    """Actions that a policy is choosing, perhaps still on a GPU: `actions` waits for them."""
+class PendingActions(NamedTuple):
+    """Actions that a policy is choosing, perhaps still on a GPU, and the state that has them."""
 
-    def __init__(self, action: Tensor, state: PolicyState) -> None:
-        self.state = state  # with the actions in it
-        self._action = Returning(action)
-
-    def actions(self) -> NDArray[Any]:
-        """Agent actions, int64 (n,) or float32 (n, A)."""
-        return self._action.array()
+    action: Returning  # int64 (n,) or float32 (n, A)
+    state: PolicyState
 
 
 class Question(NamedTuple):
@@ -70,7 +60,7 @@ class Question(NamedTuple):
         start, observation = next(shown), self.observation.map(lambda _: next(shown))
         state = self.state.like(memory)
         action, state = self.policy.answer(observation, start, state, self.generator)
-        return [action, *state.tensors]
+        return [action, state.previous_action, *state.encoder]
 
 
 class Asking:
@@ -90,8 +80,8 @@ class Asking:
         told = [x for q in questions for x in (q.episode_start, *q.observation.parts().values())]
         # torch warns of arrays that it must not write to
         shown = [torch.from_numpy(np.require(x, requirements="W")) for x in told]
-        memory = [x for q in questions for x in q.state.tensors]
-        if can_record(device) and all(q.policy.replays for q in questions):
+        memory = [x for q in questions for x in (q.state.previous_action, *q.state.encoder)]
+        if can_record(device) and all(q.policy.graph and not q.policy.eager for q in questions):
             for q in questions:
                 q.policy.settle()
             whose = ((q.policy, q.generator) for q in questions)
@@ -103,7 +93,7 @@ class Asking:
             results = _answers(questions, sent(shown, device), memory, ForkedStreams(device, 1))
         after = iter(results[len(questions) :])
         pairs = zip(results, questions, strict=False)
-        return [PendingActions(action, q.state.like(after)) for action, q in pairs]
+        return [PendingActions(Returning(action), q.state.like(after)) for action, q in pairs]
 
     def _recording(self, questions: Sequence[Question], shown: list[Tensor]) -> GraphedCall:
         """The answers to such questions, as branches of a graph."""
@@ -147,11 +137,6 @@ class Policy:
         self.eager = False
         self._asking = Asking()
 
-    @property
-    def replays(self) -> bool:
-        """Whether acting may be a graph."""
-        return self.graph and not self.eager
-
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
         size = self.learner.sizes.action
@@ -167,7 +152,7 @@ class Policy:
         rng = (generator or self.learner.acting) if explore else None
         seen = observation._replace(privileged=None)
         (pending,) = self._asking([Question(self, seen, episode_start, state, rng)])
-        return pending.actions(), pending.state
+        return pending.action.array(), pending.state
 
     def settle(self) -> None:
         """Bring the normalizers on the device up to date, before `answer` is recorded."""

@@ -202,7 +202,7 @@ class Training(Work):
     def _chosen(self) -> NDArray[Any]:
         """The actions to take, and the memory behind them."""
         assert self.pending is not None
-        action, state = self.pending.actions(), self.pending.state
+        action, state = self.pending.action.array(), self.pending.state
         if self._warm_up_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
             mask = self.collector.observation.action_mask
