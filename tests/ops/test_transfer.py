@@ -55,6 +55,24 @@ def test_a_copy_of_the_table_follows_the_bookkeeping(capacity):
             np.testing.assert_array_equal(table.entries.numpy(), episodes._table)
 
 
+@pytest.mark.parametrize("capacity", [None, 12])
+def test_a_stored_step_brings_the_copy_of_the_table_up_to_date(capacity):
+    rng, streams = np.random.default_rng(0), np.arange(3)
+    replay = Replay(Sizes(1, 2, True), 3, capacity=capacity)
+    replay._episodes._copied = True
+    replay._episodes._set_table(np.zeros((3, 64), np.int64), 0)
+    seen = Observation(np.zeros((3, 1), np.float32))
+    replay.begin(streams, seen)
+    for _ in range(100):
+        over = rng.random(3) < 0.3
+        replay.add(streams, streams % 2, np.ones(3), over, over, seen)
+        if over.any():
+            replay.begin(streams[over], seen.map(lambda x, over=over: x[over]))
+        copy = replay._episodes
+        assert int(copy._episode_count) == copy.count
+        np.testing.assert_array_equal(copy._entries.numpy(), copy._table)
+
+
 @pytest.mark.gpu
 def test_values_of_both_sides_arrive_in_their_order_and_may_change_afterwards():
     device = torch.device("cuda")

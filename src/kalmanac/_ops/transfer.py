@@ -77,6 +77,6 @@ def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 def _starts(values: Sequence[Tensor]) -> tuple[list[int], int]:
     """Return where each value begins, in bytes, and where the last one ends."""
-    ends = accumulate((-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in values), initial=0)
-    *starts, end = ends
+    rounded = (-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in values)
+    *starts, end = accumulate(rounded, initial=0)
     return starts, end

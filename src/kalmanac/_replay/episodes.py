@@ -5,7 +5,6 @@ transition and grows there, so that unfinished episodes are drawn like all other
 is done on the host; on another device the table has a copy, brought up to date before a draw.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,13 +54,12 @@ class Episodes:
         """Return what the table on the device does not know yet, for `take_in`; [] is nothing."""
         if not self._changed:
             return []
-        slots = self._changed[0]
-        if len(self._changed) > 1:
-            slots = np.unique(np.concatenate(self._changed))
+        first, *more = self._changed  # none of them has a slot twice
+        slots = np.unique(np.concatenate(self._changed)) if more else first
         self._changed.clear()
         return [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
 
-    def take_in(self, news: Sequence[Tensor]) -> None:
+    def take_in(self, news: list[Tensor]) -> None:
         """Bring the table up to date with `news` that have arrived on the device."""
         if news:
             slots, entries, count = news

@@ -165,8 +165,7 @@ class GraphedUpdates:
         with garbage_collection_paused(), torch.cuda.graph(graph, pool, self._main):
             metrics = self._run_branches(rounds)
             numbers = torch.cat([side_by_side(branch) for branch in metrics])
-        branches = [{name: i for i, name in enumerate(branch)} for branch in metrics]
-        return graph, branches, numbers
+        return graph, [{name: i for i, name in enumerate(x)} for x in metrics], numbers
 
 
 @contextmanager

@@ -211,8 +211,7 @@ class TrainingLoop:
     def _leave(self, number: int) -> None:
         """End a member, whatever has happened to it."""
         self._active.remove(number)
-        # they know this member: its memory is to be free
-        self._graphed_updates, self._asking = None, Asking(carried=True)
+        self._graphed_updates, self._asking = None, Asking(carried=True)  # they know this member
         try:
             self.members[number].end()
         except KeyboardInterrupt:

@@ -5,7 +5,6 @@ A `Session` carries that memory for its user.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +34,8 @@ class PolicyState(NamedTuple):
 
     def like(self, tensors: Iterator[Tensor]) -> "PolicyState":
         """A state of this kind, of the next `tensors`."""
-        previous_action = next(tensors)
-        return PolicyState(type(self.encoder)(*islice(tensors, len(self.encoder))), previous_action)
+        previous = next(tensors)
+        return PolicyState(type(self.encoder)(*(next(tensors) for _ in self.encoder)), previous)
 
 
 class PendingActions(NamedTuple):
@@ -57,9 +56,8 @@ class Question(NamedTuple):
 
     def answer(self, shown: Iterator[Tensor], memory: Iterator[Tensor]) -> list[Tensor]:
         """Actions, and the memory with them, for such a question of tensors on the device."""
-        start, observation = next(shown), self.observation.map(lambda _: next(shown))
-        state = self.state.like(memory)
-        action, state = self.policy.answer(observation, start, state, self.generator)
+        start, seen = next(shown), self.observation.map(lambda _: next(shown))
+        action, state = self.policy.answer(seen, start, self.state.like(memory), self.generator)
         return [action, state.previous_action, *state.encoder]
 
 
@@ -91,14 +89,13 @@ class Asking:
             results = self._recordings[key]([packed(shown, device), *memory])
         else:
             results = _answers(questions, sent(shown, device), memory, ForkedStreams(device, 1))
-        after = iter(results[len(questions) :])
-        pairs = zip(results, questions, strict=False)
-        return [PendingActions(Returning(action), q.state.like(after)) for action, q in pairs]
+        actions, after = map(Returning, results[: len(questions)]), iter(results[len(questions) :])
+        return [PendingActions(next(actions), q.state.like(after)) for q in questions]
 
     def _recording(self, questions: Sequence[Question], shown: list[Tensor]) -> GraphedCall:
         """The answers to such questions, as branches of a graph."""
         device = questions[0].policy.device
-        streams = ForkedStreams(device, most=len(questions))
+        streams = ForkedStreams(device, len(questions))
 
         def function(inputs: list[Tensor]) -> list[Tensor]:
             values = unpacked(inputs[0].to(device, non_blocking=True), shown)

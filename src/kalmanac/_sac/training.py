@@ -66,10 +66,7 @@ class Training(Work):
         self._attach(env, seed)
 
     def ask(self) -> None:
-        """Let the policy choose the next actions, unless it has.
-
-        On a GPU nobody waits for it before `collect`.
-        """
+        """Let the policy choose the next actions, unless it has; `collect` waits for them."""
         if (question := self.question()) is not None:
             (self.pending,) = self._asking([question])
 
@@ -121,9 +118,9 @@ class Training(Work):
     def run(self) -> Metrics:
         """Sample a batch and learn from it, eagerly."""
         batch = self._sample(self._sampling)
-        metrics = self.policy.learner.update(batch, near=self._near_data, online=self._near)
-        # means are of what every update has
-        return {name: x for name, x in metrics.items() if name != "train/cloning_loss"}
+        metrics = dict(self.policy.learner.update(batch, near=self._near_data, online=self._near))
+        metrics.pop("train/cloning_loss", None)  # means are of what every update has
+        return metrics
 
     def prepare(self) -> None:
         """Bring what batches are sampled from up to date on the device."""
