@@ -26,10 +26,11 @@ from kalmanac._lab.checkpointing import Checkpointer
 from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.run import run_together
 from kalmanac._lab.run_logger import RunLogger
+from kalmanac._ops.transfer import Returning
 from kalmanac._sac.collector import Collector
 from kalmanac._sac.episode_streams import EpisodeStreams
 from kalmanac._sac.loop import Member, TrainingLoop
-from kalmanac._sac.policy import PendingActions
+from kalmanac._sac.recurrent_sac import RecurrentSAC
 from kalmanac._sac.training import Training
 from kalmanac._suites.registry import starting_point
 from record import on_record, save
@@ -45,12 +46,15 @@ SMALL = {
 # what a part is called, and the method whose time it is without that of parts inside it
 PARTS: tuple[tuple[str, type, str], ...] = (
     ("asking for actions", Training, "ask"),
-    ("waiting for actions", PendingActions, "actions"),
+    ("asking for actions", TrainingLoop, "_ask_together"),
+    ("waiting for actions", Returning, "array"),
     ("environments", EpisodeStreams, "step"),
     ("storing", Collector, "take"),
     ("updates", TrainingLoop, "_updates"),
     ("metrics", Member, "updated"),
     ("logging", Member, "settle"),
+    ("saving models", RunLogger, "_save"),
+    ("diagnostics", RecurrentSAC, "diagnostics"),
     ("evaluations", RunLogger, "_evaluation"),
     ("evaluations", RunLogger, "_take"),  # of a process beside: waiting for it
     ("checkpoints", Checkpointer, "_write"),
@@ -60,6 +64,9 @@ WHOLE = ("evaluations", "checkpoints")  # nothing inside them counts for itself
 NOTES = (
     "parts: seconds of the host; on a GPU, updates and asking are launches, and waiting for "
     "actions is for all that the device had to do before them",
+    "logging: rows, which wait for the device once in log_every steps; beside evaluations in "
+    "processes, models are saved and diagnostics looked at (and compiled, the first time) by the "
+    "training itself; in evaluations of its own, both are part of them",
     "device: seconds that the GPU was at work on recorded updates and on recorded acting",
     "evaluations and checkpoints come as often as in the paper's settings; times: how many there "
     "were, of all seeds",

@@ -15,7 +15,8 @@ def test_a_quick_run_tells_every_part(bench, tmp_path, capsys):
     tables = json.loads(out.read_text())["tables"]
     assert [table["task"] for table in tables] == ["best-arm", "track"]
     for table in tables:
-        assert set(table["parts"]) == {name for name, *_ in script.PARTS}
+        apart = {"saving models", "diagnostics"}  # else a part of evaluations
+        assert set(table["parts"]) - apart == {name for name, *_ in script.PARTS} - apart
         assert sum(table["parts"].values()) == pytest.approx(table["seconds"])
         assert min(table["parts"].values()) > 0
         assert table["times"] == {"evaluations": 4, "checkpoints": 4}

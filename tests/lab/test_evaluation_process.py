@@ -1,6 +1,8 @@
 """Evaluations beside the training leave what those in between leave, however long they take."""
 
 import multiprocessing
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +41,23 @@ def test_rows_and_models_are_those_of_evaluations_in_between(truth, tmp_path):
     run(EXPERIMENT, tmp_path / "run", **HOW, on_evaluation=lambda step, _: told.append(step))
     same(truth, tmp_path / "run")
     assert told == [32, 64, 96]
+
+
+def test_nobody_waits_until_a_process_takes_its_model():
+    process, taken, sent = EvaluationProcess(EXPERIMENT), threading.Event(), []
+    pipe = process._pipe
+
+    def send(asked):  # as where the process is still starting, and the model fills the pipe
+        taken.wait(5)
+        sent.append(asked)
+
+    process._pipe = SimpleNamespace(send=send, close=pipe.close)
+    process.ask(b"a model", [3])
+    assert process.asked == (b"a model", [3])
+    assert not sent
+    taken.set()
+    process.close()
+    assert sent == [process.asked], "what is under way is waited for"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._replay.episodes import Episodes
 from tests.waiting import never_waiting
 
+CPU = torch.device("cpu")
 DTYPES = [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_]
 values = st.sampled_from(DTYPES).flatmap(
     lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=1, max_dims=3, min_side=0))
@@ -22,15 +23,15 @@ values = st.sampled_from(DTYPES).flatmap(
 @given(st.lists(values, max_size=5))
 def test_what_is_packed_comes_out_again(given_arrays):
     tensors = [torch.from_numpy(x) for x in given_arrays]
-    found = unpacked(packed(tensors), tensors)
-    for x, y in zip(tensors, found, strict=True):
+    flat = packed(tensors, CPU)
+    for x, y in zip(tensors, unpacked(flat, tensors), strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(x.numpy(), y.numpy())
 
 
 def test_rows_that_do_not_lie_side_by_side_are_packed_in_their_order():
     table = torch.arange(12).reshape(3, 4)
-    (found,) = unpacked(packed([table.T]), [table.T])
+    (found,) = unpacked(packed([table.T], CPU), [table.T])
     assert torch.equal(found, table.T)
 
 
@@ -52,6 +53,24 @@ def test_a_copy_of_the_table_follows_the_bookkeeping(capacity):
             table = episodes.table()
             assert int(table.episodes) == episodes.count
             np.testing.assert_array_equal(table.entries.numpy(), episodes._table)
+
+
+@pytest.mark.parametrize("capacity", [None, 12])
+def test_a_stored_step_brings_the_copy_of_the_table_up_to_date(capacity):
+    rng, streams = np.random.default_rng(0), np.arange(3)
+    replay = Replay(Sizes(1, 2, True), 3, capacity=capacity)
+    replay._episodes._copied = True
+    replay._episodes._set_table(np.zeros((3, 64), np.int64), 0)
+    seen = Observation(np.zeros((3, 1), np.float32))
+    replay.begin(streams, seen)
+    for _ in range(100):
+        over = rng.random(3) < 0.3
+        replay.add(streams, streams % 2, np.ones(3), over, over, seen)
+        if over.any():
+            replay.begin(streams[over], seen.map(lambda x, over=over: x[over]))
+        copy = replay._episodes
+        assert int(copy._episode_count) == copy.count
+        np.testing.assert_array_equal(copy._entries.numpy(), copy._table)
 
 
 @pytest.mark.gpu

@@ -57,6 +57,11 @@ def by_time(observation: Observation[np.ndarray], episode_start: np.ndarray) -> 
     return (episode + 2 * time).astype(np.int64) % 3
 
 
+def acted(collector, policy):
+    """Act once in every environment."""
+    return collector.take(policy(collector.observation, collector.episode_start))
+
+
 class Notebook:
     """Per stream, the calls that reached it, in order."""
 

@@ -15,6 +15,7 @@ from kalmanac._sac.evaluation import evaluate_policy
 from kalmanac._sac.networks import read_history
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
+from tests.sac.counting import acted
 from tests.sac.reusing import Reusing, vector
 from tests.sac.small import Listener, small, wandering
 
@@ -116,7 +117,7 @@ def test_acting_equals_the_training_pass(mode, normalized):
 
     collector.reset(seed=7)
     for _ in range(30):
-        collector.step(act)
+        acted(collector, act)
     batch = replay.sample(100, 8, generator=torch.Generator().manual_seed(0))
     seen = batch if model.normalizer is None else model.normalizer.batch(batch)
     with torch.no_grad():

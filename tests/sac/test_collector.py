@@ -11,7 +11,7 @@ from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
 from kalmanac._sac.environment_failure import EnvironmentFailedError
-from tests.sac.counting import Notebook, by_time, counting_vector
+from tests.sac.counting import Notebook, acted, by_time, counting_vector
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
 
@@ -33,7 +33,7 @@ def written(lengths, mode, transitions, *, privileged=True):
         return sum(entry[0] == "add" for entry in page)
 
     while min(map(steps, notebook.pages)) < transitions:
-        collecting.step(by_time)
+        acted(collecting, by_time)
     return [
         page[: [i for i, e in enumerate(page) if e[0] == "add"][transitions - 1] + 1]
         for page in notebook.pages
@@ -71,7 +71,7 @@ def test_truncation_is_stored_as_the_end_of_the_task_where_it_is_one(mode, boots
     vector, notebook = counting_vector((2, 1), mode=mode), Notebook(1)
     collecting = collector(vector, notebook, privileged=True, bootstrap_truncated=bootstraps)
     collecting.reset(seed=0)
-    ended = [e for _ in range(12) for e in collecting.step(by_time).episodes]
+    ended = [e for _ in range(12) for e in acted(collecting, by_time).episodes]
     stored = [entry[3:5] for entry in notebook.pages[0] if entry[0] == "add"]
     finals = [terminated for terminated, truncated in stored if terminated or truncated]
     # of episodes in turn, every second one is truncated
@@ -86,7 +86,7 @@ def test_transitions_reach_a_real_replay(mode):
     replay = Replay(Sizes(3, 3, True, privileged=2), 3)
     collecting = collector(vector, replay, privileged=True)
     collecting.reset(seed=0)
-    collected = [collecting.step(by_time) for _ in range(30)]
+    collected = [acted(collecting, by_time) for _ in range(30)]
     assert replay.steps == sum(c.transitions for c in collected)
     assert replay.steps == 90 - (
         0 if mode is SAME else sum(len(c.episodes) for c in collected[:-1])
@@ -110,7 +110,7 @@ def test_new_observations_are_those_stored(mode):
     notebook = Notebook(2)
     collecting = collector(counting_vector((1,), (3,), mode=mode), notebook)
     seen = [collecting.reset(seed=0).observations]
-    seen += [collecting.step(by_time).observations for _ in range(9)]
+    seen += [acted(collecting, by_time).observations for _ in range(9)]
     stored = [entry[-3:] for page in notebook.pages for entry in page]
     assert sorted(map(tuple, np.concatenate(seen).tolist())) == sorted(stored)
 
@@ -122,7 +122,7 @@ def test_episode_start_marks_first_observations():
         for _ in range(9):
             first = collecting.observation.vector[:, 1] == 0
             assert (collecting.episode_start == first).all()
-            collecting.step(by_time)
+            acted(collecting, by_time)
 
 
 def test_missing_truth_is_refused():

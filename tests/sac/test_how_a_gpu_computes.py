@@ -43,5 +43,5 @@ def test_products_and_graphs_are_as_asked_for(
     recorded = model._attached()._graphed_updates
     assert recorded is not None
     assert bool(recorded._recordings) is graph
-    assert bool(model._attached().policy._graphed_calls) is graph
+    assert bool(model._attached()._asking._recordings) is graph
     assert precisions == {"tf32" if tf32 else "ieee"}

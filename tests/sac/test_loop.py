@@ -111,7 +111,7 @@ class OnGpu:
         device = torch.device("cuda")
         self.training = SimpleNamespace(
             policy=SimpleNamespace(device=device), settings=AgentSettings(),
-            update=lambda: {"by": "its own graph"},
+            update=lambda: {"by": "its own graph"}, question=lambda: None,
         )  # fmt: skip
 
     unfinished = property(lambda self: self.left > 0)
@@ -224,8 +224,8 @@ def test_all_policies_are_asked_before_the_first_answer_is_waited_for() -> None:
     models = [make_model(seed) for seed in range(3)]
     for i, model in enumerate(models):
         training = model._training
-        ask, take = training.policy.ask, training.collector.take
-        training.policy.ask = lambda *a, i=i, ask=ask, **k: moves.append(("ask", i)) or ask(*a, **k)
+        ask, take = training._asking, training.collector.take
+        training._asking = lambda asked, i=i, ask=ask: moves.append(("ask", i)) or ask(asked)
         training.collector.take = lambda a, i=i, take=take: moves.append(("take", i)) or take(a)
     TrainingLoop([m.member(6) for m in models]).run()
     a_step = [("ask", 0), ("ask", 1), ("ask", 2), ("take", 0), ("take", 1), ("take", 2)]

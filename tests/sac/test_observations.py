@@ -40,9 +40,7 @@ def collected(env, steps, **settings):
     rng = np.random.default_rng(0)
     collector.reset(seed=1)
     news = [
-        collector.step(
-            lambda observation, _: actions.sample(rng, env.num_envs, observation.action_mask)
-        )
+        collector.take(actions.sample(rng, env.num_envs, collector.observation.action_mask))
         for _ in range(steps)
     ]
     return replay, collector, news

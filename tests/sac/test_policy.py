@@ -30,7 +30,7 @@ def test_replayed_actions_are_those_of_eager_acting(encoder: str, deterministic:
     with eager.eager_acting():
         truth = played(eager, deterministic)
     np.testing.assert_allclose(played(replayed, deterministic), truth, rtol=1e-5, atol=1e-6)
-    graphs = list(replayed._policy._graphed_calls.values())
+    graphs = list(replayed._policy._asking._recordings.values())
     assert graphs
     assert all(graph._recording is not None for graph in graphs)
-    assert not eager._policy._graphed_calls
+    assert not eager._policy._asking._recordings

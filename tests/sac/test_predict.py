@@ -12,7 +12,7 @@ from kalmanac._observation import Sizes
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.collector import Collector
 from kalmanac._sac.networks import read_history
-from tests.sac.counting import Counting
+from tests.sac.counting import Counting, acted
 from tests.sac.small import small, wandering
 
 LOW, HIGH = -2.0, 4.0
@@ -36,7 +36,7 @@ def played(model, env, steps):
 
     collector.reset(seed=7)
     for _ in range(steps):
-        collector.step(policy)
+        acted(collector, policy)
     return replay
 
 

@@ -92,9 +92,9 @@ def test_actions_that_are_chosen_and_not_taken_are_no_checkpoint():
     model._training.ask()
     with pytest.raises(ValueError, match="between the choice of actions and their step"):
         model.checkpoint_state()
-    asked = model._training._pending
+    asked = model._training.pending
     model._training.ask()
-    assert model._training._pending is asked, "asking twice asks once"
+    assert model._training.pending is asked, "asking twice asks once"
 
 
 def test_ratios_that_are_no_binary_fractions_are_exact():

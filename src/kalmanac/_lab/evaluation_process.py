@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,14 @@ class EvaluationProcess:
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         end.close()
+        self._sending = ThreadPoolExecutor(1)
         self.asked: tuple[bytes, Sequence[int]] | None = None
         self.rows: list[tuple[int, dict[str, float]]] = []
 
     def ask(self, model: bytes, seeds: Sequence[int]) -> None:
-        """Begin an evaluation; the one before must have been answered."""
+        """Begin an evaluation, perhaps before the process has started; none may be unanswered."""
         self.asked = (model, seeds)
-        self._pipe.send(self.asked)
+        self._sending.submit(self._pipe.send, self.asked)  # if it fails, `wait` says why
 
     def ready(self) -> bool:
         """Whether there is an answer."""
@@ -80,6 +82,7 @@ class EvaluationProcess:
         """End the process, whatever it does."""
         self._process.kill()
         self._process.join()
+        self._sending.shutdown()
         self._pipe.close()
 
 

@@ -5,9 +5,9 @@ of updates; one from pinned memory only takes its turn.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,12 +20,11 @@ def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
 
     They are copied at once, and may change afterwards, unless the device is the host itself.
     """
-    if device.type == "cpu":
+    if device.type == "cpu" or not values:
         return [x.to(device) for x in values]
     there = [x.device.type != "cpu" for x in values]
     going = [x for x, is_there in zip(values, there, strict=True) if not is_there]
-    flat = packed(going, pinned=device.type == "cuda").to(device, non_blocking=True)
-    arriving = iter(unpacked(flat, going))
+    arriving = iter(unpacked(packed(going, device).to(device, non_blocking=True), going))
     return [
         x.to(device) if is_there else next(arriving)
         for x, is_there in zip(values, there, strict=True)
@@ -57,29 +56,27 @@ class Returning:
         return self._on_host.numpy()
 
 
-def packed(values: Sequence[Tensor], *, pinned: bool = False) -> Tensor:
-    """Return the bytes of tensors of the host, one after another."""
+def packed(values: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return the bytes of tensors of the host, one after another, ready to go to the device."""
     starts, size = _starts(values)
-    flat = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-    place = flat.numpy()
+    flat = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    place = flat.numpy().data
     for x, start in zip(values, starts, strict=True):
-        place[start : start + x.nbytes] = np.ascontiguousarray(x.numpy()).reshape(-1).view(np.uint8)
+        place[start : start + x.nbytes] = x.numpy().tobytes()
     return flat
 
 
 def unpacked(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return views of what `packed` has put side by side, in the shapes and dtypes of `like`."""
-    starts, _ = _starts(like)
+    """Return views of what lies side by side, in the shapes and dtypes of `like`."""
+    views, starts = {dtype: flat.view(dtype) for dtype in {x.dtype for x in like}}, _starts(like)[0]
     return [
-        flat[start : start + x.nbytes].view(x.dtype).view(x.shape)
+        views[x.dtype].as_strided(x.shape, x.contiguous().stride(), start // x.itemsize)
         for x, start in zip(like, starts, strict=True)
     ]
 
 
 def _starts(values: Sequence[Tensor]) -> tuple[list[int], int]:
     """Return where each value begins, in bytes, and where the last one ends."""
-    starts, end = [], 0
-    for x in values:
-        starts.append(end)
-        end += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
+    rounded = (-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in values)
+    *starts, end = accumulate(rounded, initial=0)
     return starts, end

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.transfer import sent
@@ -114,8 +115,7 @@ class Replay:
         token = check_observations(observation, at, self._storage.parts)
         self._make_rows(at)
         rows = self._storage.rows_at(at, self._episodes.head[at])
-        there, *fields = sent([rows, *token.values()], self.device)
-        self._storage.write(there, **dict(zip(token, fields, strict=True)))
+        self._write((rows, token))
         self._episodes.begin(at)
 
     def add(
@@ -139,11 +139,9 @@ class Replay:
         self._episodes.make_room(at)
         self._make_rows(at)
         head = self._episodes.head[at]
-        rows = [self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)]
-        then, now, *fields = sent([*rows, *done.values(), *token.values()], self.device)
-        self._storage.write(then, **dict(zip(done, fields[: len(done)], strict=True)))
-        self._storage.write(now, **dict(zip(token, fields[len(done) :], strict=True)))
+        then, now = self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)
         self._episodes.extend(at)
+        self._write((then, done), (now, token))
         self._episodes.close(at[ends | stops])
 
     def add_episode(self, episode: StoredEpisode) -> None:
@@ -170,10 +168,7 @@ class Replay:
         self._make_rows(stream, steps + 1)
         positions = self._episodes.head[stream] + np.arange(steps + 1)
         rows = self._storage.rows_at(stream, positions)
-        there, *fields = sent([rows, *done.values(), *token.values()], self.device)
-        names = [*done, *token]
-        for name, x in zip(names, fields, strict=True):
-            self._storage.write(there[: len(x)], **{name: x})
+        self._write((rows[:-1], done), (rows, token))
         self._episodes.begin(stream)
         self._episodes.extend(stream, steps)
         self._episodes.close(stream)
@@ -282,6 +277,16 @@ class Replay:
                 raise ValueError(f"{name}: got {got}, expected {own}")
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
+
+    def _write(self, *writes: tuple[Tensor, dict[str, Tensor]]) -> None:
+        """Store fields at rows, one value each, and the table's news with them in one copy."""
+        values = [x for rows, fields in writes for x in (rows, *fields.values())]
+        arrived = iter(sent([*values, *self._episodes.news()], self.device))
+        for _, fields in writes:
+            rows = next(arrived)
+            for name in fields:
+                self._storage.fields[name].index_copy_(0, rows, next(arrived))
+        self._episodes.take_in(list(arrived))
 
     def _make_rows(self, streams: Indices, more: int = 1) -> None:
         needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows

@@ -47,14 +47,24 @@ class Episodes:
 
     def table(self) -> Table:
         """Return the table on the device, up to date."""
-        if self._changed:
-            slots = np.unique(np.concatenate(self._changed))
-            news = [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
-            at, entries, count = sent(news, self.device)
-            self._entries.index_copy_(1, at, entries)
-            self._episode_count.copy_(count)
-            self._changed.clear()
+        self.take_in(sent(self.news(), self.device))
         return Table(self._entries, self._episode_count)
+
+    def news(self) -> list[Tensor]:
+        """Return what the table on the device does not know yet, for `take_in`; [] is nothing."""
+        if not self._changed:
+            return []
+        first, *more = self._changed  # none of them has a slot twice
+        slots = np.unique(np.concatenate(self._changed)) if more else first
+        self._changed.clear()
+        return [torch.from_numpy(x) for x in (slots, self._table[:, slots], self._count)]
+
+    def take_in(self, news: list[Tensor]) -> None:
+        """Bring the table up to date with `news` that have arrived on the device."""
+        if news:
+            slots, entries, count = news
+            self._entries.index_copy_(1, slots, entries)
+            self._episode_count.copy_(count)
 
     def rows_needed(self, streams: Indices, more: int = 1) -> int:
         """Count the rows for what these streams have and so many observations more."""

@@ -93,7 +93,7 @@ def rebuild(replay: Replay, state: Books, pieces: Iterable[Piece]) -> None:
         at = storage.index(streams[wanted], positions[wanted])
         which = torch.from_numpy(wanted)
         for name, rows in piece["rows"].items():
-            storage.write(at, **{name: rows.index_select(0, which).to(replay.device)})
+            storage.fields[name].index_copy_(0, at, rows.index_select(0, which).to(replay.device))
         known = piece["slots"] < count
         table[:, piece["slots"][known]] = piece["entries"][:, known]
     if not ((reached >= head).all() and agree(state, table)):

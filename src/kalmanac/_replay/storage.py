@@ -46,11 +46,6 @@ class Storage:
         """Rows of these positions, on the device."""
         return self.rows_at(streams, positions).to(self.device)
 
-    def write(self, at: Tensor, **values: Tensor) -> None:
-        """Store one value a field in each of the rows `at` (k,); all of them on the device."""
-        for name, value in values.items():
-            self.fields[name].index_copy_(0, at, value)
-
     def read(self, name: str, at: Tensor) -> Tensor:
         """Read a field at rows `at` of any shape, in that shape."""
         return read_rows(self.fields[name], at)

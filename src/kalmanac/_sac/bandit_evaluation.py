@@ -160,7 +160,7 @@ class BanditEvaluation:
             current = Observation(observation(bandits, privileged=self.privileged))
             if self.policy.learner.settings.previous_reward:
                 current = current._replace(previous_reward=tally.gained.float())
-            action, memory = self.policy.choose(current, memory, episode_start=tally.length == 0)
+            action, memory = self.policy.answer(current, tally.length == 0, memory, None)
             bandits, tally = self.bandits.step(bandits, tally, action, now)
         return [*bandits, *tally, memory.previous_action, *memory.encoder]
 

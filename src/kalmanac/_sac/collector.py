@@ -1,10 +1,9 @@
 """Environments × policy → transitions in the replay.
 
-The collector knows neither networks nor normalization: a policy is a function from observations to
-agent actions, and whoever owns the policy carries its state.
+The collector knows neither networks nor normalization: whoever owns the policy asks it for the
+actions to take, and carries its state.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,14 +64,6 @@ class Collector:
         nobody = np.zeros(self.streams.num_envs, dtype=np.bool_)
         self._show(np.zeros(len(nobody)))
         return Collected(0, [], readings(self.observation), np.zeros(len(nobody)), nobody, nobody)
-
-    def step(self, policy: Callable[[Arrays, NDArray[np.bool_]], NDArray[Any]]) -> Collected:
-        """Act once in every environment.
-
-        `policy` maps what n environments show and "an episode starts here" (n,) to agent actions,
-        (n,) or (n, A).
-        """
-        return self.take(policy(self.observation, self.episode_start))
 
     def take(self, action: NDArray[Any]) -> Collected:
         """Take these agent actions, (n,) or (n, A), in the n environments."""

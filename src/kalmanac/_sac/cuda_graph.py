@@ -9,10 +9,9 @@ does.
 import gc
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -73,12 +72,29 @@ class UpdateWith(Work):
         return self.learner.update(self.batch)
 
 
-class RecordedGraph(NamedTuple):
-    """A graph, the names of metrics, and where the graph leaves these."""
+class Row(Mapping[str, Tensor]):
+    """Metrics that lie side by side in one tensor, by their places."""
 
-    graph: torch.cuda.CUDAGraph
-    names: list[list[str]]
-    numbers: Tensor  # of all rounds and branches, in the order of their names
+    def __init__(self, places: Mapping[str, int], numbers: Tensor) -> None:
+        self.places, self.numbers = places, numbers
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.numbers[self.places[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def side_by_side(metrics: Metrics) -> Tensor:
+    """All of them as one tensor."""
+    return metrics.numbers if isinstance(metrics, Row) else torch.stack([*metrics.values()])
+
+
+# a graph, the places of metrics, and where it leaves those of all rounds and branches
+RecordedGraph = tuple[torch.cuda.CUDAGraph, list[dict[str, int]], Tensor]
 
 
 class GraphedUpdates:
@@ -122,10 +138,10 @@ class GraphedUpdates:
                 text = f"updates stay eager, because they cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
                 return [run_eagerly(work) for work in self.branches * rounds]
-        graph, names, numbers = self._recordings[rounds]
+        graph, branches, numbers = self._recordings[rounds]
         graph.replay()
-        values = iter(numbers.clone().unbind())
-        return [dict(zip(branch_names, values, strict=False)) for branch_names in names]
+        rows = numbers.clone().split([len(branch) for branch in branches])
+        return [Row(branch, row) for branch, row in zip(branches, rows, strict=True)]
 
     @contextmanager
     def _on_main_stream(self) -> Iterator[None]:
@@ -142,14 +158,14 @@ class GraphedUpdates:
     def _record(self, rounds: int) -> RecordedGraph:
         graph = torch.cuda.CUDAGraph()
         # graphs that never run at once can share their memory: what they leave is copied
-        pool = next((other.graph.pool() for other in self._recordings.values()), None)
+        pool = next((other[0].pool() for other in self._recordings.values()), None)
         for work in self.branches:
             for generator in work.generators():
                 graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, pool, self._main):
             metrics = self._run_branches(rounds)
-            numbers = torch.stack([x for branch in metrics for x in branch.values()])
-        return RecordedGraph(graph, [list(branch) for branch in metrics], numbers)
+            numbers = torch.cat([side_by_side(branch) for branch in metrics])
+        return graph, [{name: i for i, name in enumerate(x)} for x in metrics], numbers
 
 
 @contextmanager
@@ -180,14 +196,16 @@ class GraphedCall:
     """A function from tensors to tensors, replayed from a graph from the fourth call on.
 
     Inputs must keep their shapes, and the function must not change the tensors that it is given.
-    Results are new tensors. Where recording fails, calls stay eager, and one warning says why.
+    Inputs may lie in pinned memory of the host. Results are new tensors; with `carried`, the last
+    ones stand where the inputs after the first stood, and the next call changes them: given again,
+    they are not copied. Where recording fails, calls stay eager, and one warning says why.
     """
 
     def __init__(
         self, function: Callable[[list[Tensor]], list[Tensor]], generators: Sequence[Generator],
-        device: torch.device,
+        device: torch.device, *, carried: bool = False,
     ) -> None:  # fmt: skip
-        self.function, self.generators = function, list(generators)
+        self.function, self.generators, self.carried = function, list(generators), carried
         self.failed = False
         self._stream = torch.cuda.Stream(device)
         self._warmed = 0
@@ -209,17 +227,22 @@ class GraphedCall:
                 warnings.warn(text, stacklevel=2)
                 return self.function(inputs)
         graph, placeholders, outputs = self._recording
-        torch._foreach_copy_(placeholders, inputs)
+        for place, x in zip(placeholders, inputs, strict=True):
+            if x is not place:
+                place.copy_(x, non_blocking=True)
         graph.replay()
-        return [x.clone() for x in outputs]
+        carried = placeholders[1:] if self.carried else []
+        return [x.clone() for x in outputs[: len(outputs) - len(carried)]] + carried
 
     def _record(
         self, inputs: list[Tensor]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]:
-        placeholders = [x.clone() for x in inputs]
+        placeholders = [x.to(self._stream.device, copy=True) for x in inputs]
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
             outputs = self.function(placeholders)
+            if self.carried:
+                torch._foreach_copy_(placeholders[1:], outputs[1 - len(inputs) :])
         return graph, placeholders, outputs

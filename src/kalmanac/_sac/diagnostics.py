@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
 from kalmanac._ops.sac_losses import Counted
+from kalmanac._ops.transfer import Returning
 from kalmanac._ops.windows import token_pads
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.episode_streams import Episode
@@ -58,7 +59,7 @@ def beliefs(network: HistoryNetwork, history: History, tokens: Counted) -> dict[
     }
 
 
-EVERY = 1_000  # updates between looks: reading a number waits for the device
+EVERY = 1_000  # updates between looks, at a number of half as many before: nobody waits for it
 IN_A_ROW = 3  # looks at which the values were too large, and larger than at the look before
 TIMES = 10.0  # the largest return of an episode; what lies below may be a discounted future
 EPISODES = 10  # that must have ended, so that there is a scale
@@ -98,9 +99,11 @@ class ValueCheck:
     def on_update(self, metrics: Mapping[str, Tensor]) -> None:
         """Look at mean Q now and then."""
         self._updates += 1
+        if self._updates % EVERY == EVERY // 2:
+            self._q_mean = Returning(metrics["train/q_mean"])
         if self.warned or self._updates % EVERY:
             return
-        q = abs(metrics["train/q_mean"].item()) / self._scale()
+        q = abs(float(self._q_mean.array())) / self._scale()
         known = self._episodes >= EPISODES and self._largest > 0
         grows = known and q > TIMES * self._largest and q > self._before
         self._suspicious, self._before = self._suspicious + 1 if grows else 0, q

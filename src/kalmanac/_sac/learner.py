@@ -34,7 +34,7 @@ from kalmanac._sac.generators import load_generator, split_prefixes
 from kalmanac._sac.networks import Actor, Critic, History, read_history
 from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
-Metrics = dict[str, Tensor]
+Metrics = Mapping[str, Tensor]
 # The weight of staying near the batch's actions, and the share of that in the actor's loss.
 Near = tuple[float, float | Tensor] | None
 

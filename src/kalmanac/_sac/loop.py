@@ -16,6 +16,7 @@ from kalmanac._sac.config import Schedule, scheduled_rate
 from kalmanac._sac.cuda_graph import GraphedUpdates, can_record
 from kalmanac._sac.diagnostics import ValueCheck
 from kalmanac._sac.learner import Metrics
+from kalmanac._sac.policy import Asking
 from kalmanac._sac.training import Training
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class TrainingLoop:
         self.failures: dict[int, BaseException] = {}
         self._active: list[int] = []  # begun and not ended
         self._graphed_updates: tuple[list[int], GraphedUpdates] | None = None
+        self._asking = Asking(carried=True)
 
     def run(self) -> None:
         """Bring all of them to their ends; KeyboardInterrupt ends all and is raised again."""
@@ -130,7 +132,7 @@ class TrainingLoop:
         try:
             for i, member in enumerate(self.members):
                 self._active.append(i)
-                self._try(i, member.begin)
+                self._try([i], member.begin)
             self._leave_finished()
             while self._active and not self.interrupted:
                 self._step()
@@ -155,10 +157,22 @@ class TrainingLoop:
 
         All policies are asked before the first answer is waited for.
         """
-        self._update({i: self._try(i, self.members[i].ask) or 0 for i in self._each()})
-        self._update({i: self._try(i, self.members[i].collect) or 0 for i in self._each()})
+        self._ask_together()
+        self._update({i: self._try([i], self.members[i].ask) or 0 for i in self._each()})
+        self._update({i: self._try([i], self.members[i].collect) or 0 for i in self._each()})
         for i in self._each():
-            self._try(i, self.members[i].settle)
+            self._try([i], self.members[i].settle)
+
+    def _ask_together(self) -> None:
+        """On a GPU, let all policies choose at once; one alone goes its own way."""
+        trainings = [(i, self.members[i].training) for i in self._each()]
+        if len(trainings) < 2 or not can_record(trainings[0][1].policy.device):
+            return
+        questions = {i: self._try([i], training.question) for i, training in trainings}
+        asked = [i for i in self._each() if questions[i] is not None]
+        pending = asked and self._try(asked, lambda: self._asking([questions[i] for i in asked]))
+        for i, one in zip(asked, pending or [], strict=False):
+            self.members[i].training.pending = one
 
     def _update(self, due: dict[int, int]) -> None:
         """So many updates of each of these members."""
@@ -166,30 +180,25 @@ class TrainingLoop:
             for i, metrics in self._updates(waiting, min(due[i] for i in waiting)):
                 due[i] -= 1
                 if i in self._active:
-                    self._try(i, partial(self.members[i].updated, metrics))
+                    self._try([i], partial(self.members[i].updated, metrics))
 
     def _updates(self, which: list[int], due: int) -> list[tuple[int, Metrics]]:
         """One update of each of these members, or several, if so many are due."""
-        trainings = [self.members[i].training for i in which]
-        on_gpu = can_record(trainings[0].policy.device)
+        on_gpu = can_record(self.members[which[0]].training.policy.device)
         if not on_gpu or len(which) == 1 or len(which) < len(self._active):
             # those that are ahead of the others, as where resets are no steps, go alone
-            results = [(i, self._try(i, self.members[i].training.update)) for i in which]
+            results = [(i, self._try([i], self.members[i].training.update)) for i in which]
             return [(i, metrics) for i, metrics in results if metrics is not None]
-        try:
-            if self._graphed_updates is None or self._graphed_updates[0] != which:
-                record = all(training.settings.graph for training in trainings)
-                graphed = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
-                self._graphed_updates = (which, graphed)
-            rounds = next(number for number in ROUNDS if number <= due)
-            return list(zip(which * rounds, self._graphed_updates[1](rounds), strict=True))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # nobody can tell whose it is
-            for i in which:
-                self.failures.setdefault(i, error)
-                self._leave(i)
-            return []
+        return self._try(which, partial(self._updates_together, which, due)) or []
+
+    def _updates_together(self, which: list[int], due: int) -> list[tuple[int, Metrics]]:
+        trainings = [self.members[i].training for i in which]
+        if self._graphed_updates is None or self._graphed_updates[0] != which:
+            record = all(training.settings.graph for training in trainings)
+            graphed = GraphedUpdates(trainings, trainings[0].policy.device, record=record)
+            self._graphed_updates = (which, graphed)
+        rounds = next(number for number in ROUNDS if number <= due)
+        return list(zip(which * rounds, self._graphed_updates[1](rounds), strict=True))
 
     def _each(self) -> list[int]:
         return list(self._active)
@@ -202,7 +211,7 @@ class TrainingLoop:
     def _leave(self, number: int) -> None:
         """End a member, whatever has happened to it."""
         self._active.remove(number)
-        self._graphed_updates = None  # it knows this member: its memory is to be free
+        self._graphed_updates, self._asking = None, Asking(carried=True)  # they know this member
         try:
             self.members[number].end()
         except KeyboardInterrupt:
@@ -212,9 +221,9 @@ class TrainingLoop:
         if self._left is not None:
             self._left(number, self.failures.get(number), self.interrupted)
 
-    def _try(self, number: int, move: Callable[[], Any]) -> Any:
-        """Make a move of a member; where it fails, the member is out."""
-        threads = self.members[number].threads
+    def _try(self, numbers: list[int], move: Callable[[], Any]) -> Any:
+        """Make a move of these members; where it fails, all of them are out."""
+        threads = self.members[numbers[0]].threads
         if threads is not None and threads != torch.get_num_threads():
             torch.set_num_threads(threads)
         try:
@@ -222,6 +231,7 @@ class TrainingLoop:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self.failures.setdefault(number, error)
-            self._leave(number)
+            for i in numbers:
+                self.failures.setdefault(i, error)
+                self._leave(i)
             return None

@@ -3,7 +3,8 @@
 A `Session` carries that memory for its user.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from kalmanac._observation import Observation
-from kalmanac._ops.transfer import Returning, sent
+from kalmanac._ops.cuda_streams import ForkedStreams
+from kalmanac._ops.transfer import Returning, packed, sent, unpacked
 from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
@@ -30,17 +32,87 @@ class PolicyState(NamedTuple):
         """n, the number of episodes."""
         return len(self.previous_action)
 
+    def like(self, tensors: Iterator[Tensor]) -> "PolicyState":
+        """A state of this kind, of the next `tensors`."""
+        previous = next(tensors)
+        return PolicyState(type(self.encoder)(*(next(tensors) for _ in self.encoder)), previous)
 
-class PendingActions:
-    """Actions that a policy is choosing, perhaps still on a GPU: `actions` waits for them."""
 
-    def __init__(self, action: Tensor, state: PolicyState) -> None:
-        self.state = state  # with the actions in it
-        self._action = Returning(action)
+class PendingActions(NamedTuple):
+    """Actions that a policy is choosing, perhaps still on a GPU, and the state that has them."""
 
-    def actions(self) -> NDArray[Any]:
-        """Agent actions, int64 (n,) or float32 (n, A)."""
-        return self._action.array()
+    action: Returning  # int64 (n,) or float32 (n, A)
+    state: PolicyState
+
+
+class Question(NamedTuple):
+    """What n environments show a policy, and what it remembers of their episodes."""
+
+    policy: "Policy"
+    observation: Observation[Any]  # arrays of the host; none that only a critic may see
+    episode_start: NDArray[np.bool_]
+    state: PolicyState
+    generator: torch.Generator | None  # draws the actions; None: the most likely ones
+
+    def answer(self, shown: Iterator[Tensor], memory: Iterator[Tensor]) -> list[Tensor]:
+        """Actions, and the memory with them, for such a question of tensors on the device."""
+        start, seen = next(shown), self.observation.map(lambda _: next(shown))
+        action, state = self.policy.answer(seen, start, self.state.like(memory), self.generator)
+        return [action, state.previous_action, *state.encoder]
+
+
+class Asking:
+    """Asks one policy or several at once: on a GPU, one copy of what they see and one graph.
+
+    With `carried`, the memory stays where the graph left it: a state is good until the next
+    question. Whatever else is asked comes after it on the device.
+    """
+
+    def __init__(self, *, carried: bool = False) -> None:
+        self.carried = carried
+        self._recordings: dict[Hashable, GraphedCall] = {}
+
+    def __call__(self, questions: Sequence[Question]) -> list[PendingActions]:
+        """Let them choose; on a GPU nobody waits before the actions are read."""
+        device = questions[0].policy.device
+        told = [x for q in questions for x in (q.episode_start, *q.observation.parts().values())]
+        # torch warns of arrays that it must not write to
+        shown = [torch.from_numpy(np.require(x, requirements="W")) for x in told]
+        memory = [x for q in questions for x in (q.state.previous_action, *q.state.encoder)]
+        if can_record(device) and all(q.policy.graph and not q.policy.eager for q in questions):
+            for q in questions:
+                q.policy.settle()
+            whose = ((q.policy, q.generator) for q in questions)
+            key = (*whose, *((x.shape, x.dtype) for x in (*shown, *memory)))
+            if key not in self._recordings:
+                self._recordings[key] = self._recording(questions, shown)
+            results = self._recordings[key]([packed(shown, device), *memory])
+        else:
+            results = _answers(questions, sent(shown, device), memory, ForkedStreams(device, 1))
+        actions, after = map(Returning, results[: len(questions)]), iter(results[len(questions) :])
+        return [PendingActions(next(actions), q.state.like(after)) for q in questions]
+
+    def _recording(self, questions: Sequence[Question], shown: list[Tensor]) -> GraphedCall:
+        """The answers to such questions, as branches of a graph."""
+        device = questions[0].policy.device
+        streams = ForkedStreams(device, len(questions))
+
+        def function(inputs: list[Tensor]) -> list[Tensor]:
+            values = unpacked(inputs[0].to(device, non_blocking=True), shown)
+            return _answers(questions, values, inputs[1:], streams)
+
+        generators = [q.generator for q in questions if q.generator is not None]
+        return GraphedCall(function, generators, device, carried=self.carried)
+
+
+def _answers(
+    questions: Sequence[Question], shown: Sequence[Tensor], memory: Sequence[Tensor],
+    streams: ForkedStreams,
+) -> list[Tensor]:  # fmt: skip
+    """The actions of all, and then what they remember."""
+    values, tensors = iter(shown), iter(memory)
+    results = streams(None, *(partial(q.answer, values, tensors) for q in questions))
+    return [x[0] for x in results] + [x for result in results for x in result[1:]]
 
 
 class Policy:
@@ -60,7 +132,7 @@ class Policy:
         self.averaged = averaged
         self.device = learner.device
         self.eager = False
-        self._graphed_calls: dict[Hashable, GraphedCall] = {}
+        self._asking = Asking()
 
     def start(self, n: int) -> PolicyState:
         """The state before the first step of n episodes."""
@@ -74,87 +146,35 @@ class Policy:
         generator: torch.Generator | None = None,
     ) -> tuple[NDArray[Any], PolicyState]:  # fmt: skip
         """Agent actions, int64 (n,) or float32 (n, A), and the state that includes them."""
-        pending = self.ask(observation, state, episode_start, explore=explore, generator=generator)
-        return pending.actions(), pending.state
-
-    def ask(
-        self, observation: Observation[NDArray[Any]], state: PolicyState,
-        episode_start: NDArray[np.bool_], *, explore: bool,
-        generator: torch.Generator | None = None,
-    ) -> PendingActions:  # fmt: skip
-        """Act, but on a GPU wait for the actions only where they are read.
-
-        What is asked meanwhile, of this or another policy, comes after it on the device.
-        """
-        parts = observation._replace(privileged=None).parts()
-        start, *tensors = sent([_tensor(episode_start), *map(_tensor, parts.values())], self.device)
-        current = self._normalized(Observation(**dict(zip(parts, tensors, strict=True))))
         rng = (generator or self.learner.acting) if explore else None
-        if not can_record(self.device) or self.eager or not self.graph:
-            action, next_state = self._act(current, start, state, rng)
-        else:
-            action, next_state = self._replay(current, start, state, rng)
-        return PendingActions(action, next_state)
-
-    def choose(
-        self, observation: Observation[Tensor], state: PolicyState, *, episode_start: Tensor
-    ) -> tuple[Tensor, PolicyState]:
-        """The most likely actions for n raw observations on the device, where all stays."""
-        return self._act(self._normalized(observation), episode_start, state, None)
+        seen = observation._replace(privileged=None)
+        (pending,) = self._asking([Question(self, seen, episode_start, state, rng)])
+        return pending.action.array(), pending.state
 
     def settle(self) -> None:
-        """Bring the normalizers on the device up to date, before `choose` is recorded."""
+        """Bring the normalizers on the device up to date, before `answer` is recorded."""
         for one in (self.normalizer, self.return_scale):
             if one is not None:
                 one.settle(self.device)
 
-    def _normalized(self, observation: Observation[Tensor]) -> Observation[Tensor]:
-        for one in (self.normalizer, self.return_scale):
-            if one is not None:
-                observation = one.normalize(observation)
-        return observation
-
-    def _act(
+    def answer(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
         rng: torch.Generator | None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
+        """Actions for n raw observations, which `rng` draws, if given; all on the device."""
+        for one in (self.normalizer, self.return_scale):
+            if one is not None:
+                observation = one.normalize(observation)
         action, encoder = self.learner.act(
             observation, state.previous_action, state.encoder, episode_start=episode_start,
             explore=rng is not None, generator=rng, averaged=self.averaged,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 
-    def _replay(
-        self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        rng: torch.Generator | None,
-    ) -> tuple[Tensor, PolicyState]:  # fmt: skip
-        """`_act` as a graph: one for each set and shape of inputs and each generator."""
-        parts, kind = observation.parts(), type(state.encoder)
-        names = list(parts)
-        inputs = [*parts.values(), episode_start, state.previous_action, *state.encoder]
-        key = (tuple(names), tuple(x.shape for x in inputs), id(rng))
-
-        def flat(inputs: list[Tensor]) -> list[Tensor]:
-            current = Observation(**dict(zip(names, inputs, strict=False)))
-            start, previous, *memory = inputs[len(names) :]
-            action, after = self._act(current, start, PolicyState(kind(*memory), previous), rng)
-            return [action, after.previous_action, *after.encoder]
-
-        if key not in self._graphed_calls:
-            generators = [] if rng is None else [rng]
-            self._graphed_calls[key] = GraphedCall(flat, generators, self.device)
-        action, previous, *memory = self._graphed_calls[key](inputs)
-        return action, PolicyState(kind(*memory), previous)
-
     def replace_action(self, action: NDArray[Any], state: PolicyState) -> PolicyState:
         """Return `state` with `action` as what was really done."""
         tensor = torch.as_tensor(action, device=self.device)
         return PolicyState(state.encoder, self.learner.action_as_input(tensor))
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    # torch warns of arrays that it must not write to
-    return torch.from_numpy(np.require(array, requirements="W"))
 
 
 class Session:

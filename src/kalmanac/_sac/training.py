@@ -18,7 +18,7 @@ from kalmanac._sac.cuda_graph import GraphedUpdates, Work, can_record
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.normalization import ReturnScale
-from kalmanac._sac.policy import PendingActions, Policy, PolicyState
+from kalmanac._sac.policy import Asking, PendingActions, Policy, PolicyState, Question
 from kalmanac._sac.pretraining import sample_batch
 
 
@@ -53,7 +53,8 @@ class Training(Work):
         self._stored_before = self.replay.steps
         self._make_streams(env.num_envs)
         self._state: PolicyState | None = None  # before the first vector step
-        self._pending: PendingActions | None = None  # actions that are chosen and not taken
+        self.pending: PendingActions | None = None  # actions that are chosen and not taken
+        self._asking = Asking(carried=True)
         self._attach(env, seed)
         self._graphed_updates: GraphedUpdates | None = None
         self._near = torch.zeros((), device=policy.device)  # where recorded updates read it
@@ -65,19 +66,22 @@ class Training(Work):
         self._attach(env, seed)
 
     def ask(self) -> None:
-        """Let the policy choose the next actions, unless it has; the first time, begin episodes.
+        """Let the policy choose the next actions, unless it has; `collect` waits for them."""
+        if (question := self.question()) is not None:
+            (self.pending,) = self._asking([question])
 
-        On a GPU nobody waits for it before `collect`.
-        """
-        if self._pending is not None:
-            return
+    def question(self) -> Question | None:
+        """What the policy is to be asked, unless it was; the first time, episodes begin."""
+        if self.pending is not None:
+            return None
         if self._state is None:
             collected = self.collector.reset(self._env_seed)
             if self.policy.normalizer is not None:
                 self.policy.normalizer.update(collected.observations)
             self._state = self.policy.start(self.collector.streams.num_envs)
-        observation, start = self.collector.observation, self.collector.episode_start
-        self._pending = self.policy.ask(observation, self._state, start, explore=True)
+        seen = self.collector.observation._replace(privileged=None)
+        start, rng = self.collector.episode_start, self.policy.learner.acting
+        return Question(self.policy, seen, start, self._state, rng)
 
     def collect(self) -> Collected:
         """Make one vector step, with the pending actions or new ones."""
@@ -114,7 +118,7 @@ class Training(Work):
     def run(self) -> Metrics:
         """Sample a batch and learn from it, eagerly."""
         batch = self._sample(self._sampling)
-        metrics = self.policy.learner.update(batch, near=self._near_data, online=self._near)
+        metrics = dict(self.policy.learner.update(batch, near=self._near_data, online=self._near))
         metrics.pop("train/cloning_loss", None)  # means are of what every update has
         return metrics
 
@@ -168,7 +172,7 @@ class Training(Work):
         )  # fmt: skip
         if self.return_scale is not None:
             self.return_scale.attach(env.num_envs)
-        self._state = self._pending = None
+        self._state = self.pending = None
         self._env_seed, warm_up, sampling, diagnosing = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
         device = self.policy.device
@@ -194,14 +198,14 @@ class Training(Work):
 
     def _chosen(self) -> NDArray[Any]:
         """The actions to take, and the memory behind them."""
-        assert self._pending is not None
-        action, state = self._pending.actions(), self._pending.state
+        assert self.pending is not None
+        action, state = self.pending.action.array(), self.pending.state
         if self._warm_up_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
             mask = self.collector.observation.action_mask
             action = self.actions.sample(self._warm_up, len(action), mask)
             state = self.policy.replace_action(action, state)
-        self._state, self._pending = state, None
+        self._state, self.pending = state, None
         return action
 
     def _sample(self, generator: torch.Generator) -> Batch:
@@ -213,7 +217,7 @@ class Training(Work):
         "episodes" is None before the first step, and False where the environment cannot tell its
         state: those under way are then lost. Actions that are chosen and not taken are no state.
         """
-        if self._pending is not None:
+        if self.pending is not None:
             raise ValueError(
                 "checkpoint: got one between the choice of actions and their step, expected one "
                 "after a step, as in `on_step`"
@@ -247,7 +251,7 @@ class Training(Work):
         self.transitions, self.updates = state["transitions"], state["updates"]
         self.steps_before, self._env_seed = state["steps_before"], state["env_seed"]
         self._stored_before = state.get("held_before", 0)
-        self._state = self._pending = None  # what was chosen belongs to other episodes
+        self._state = self.pending = None  # what was chosen belongs to other episodes
         self._warm_up.bit_generator.state = state["warm_up"]
         load_generator(self._sampling, state["drawing"])
         load_generator(self._diagnosing, state["looking"])

@@ -22,6 +22,7 @@ from kalmanac._files.metric_writers import (
 )
 from kalmanac._messages import expect_known
 from kalmanac._sac.callbacks import Callback
+from kalmanac._sac.cuda_graph import side_by_side
 from kalmanac._sac.episode_streams import Episode
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class TrainingMeans:
         self.updates = self._updates_before = updates
         self._episodes: list[Episode] = []
         self._names: list[str] = []
-        self._sums: list[Tensor] = []
+        self._sums: Tensor | None = None  # of all metrics, since the last row
 
     @property
     def new_updates(self) -> int:
@@ -48,7 +49,7 @@ class TrainingMeans:
     @property
     def losses(self) -> list[Tensor]:
         """The losses since the last row, summed; a checkpoint gives them on the host."""
-        named = zip(self._names, self._sums, strict=True) if self._sums else ()
+        named = () if self._sums is None else zip(self._names, self._sums, strict=True)
         return [x for name, x in named if name.endswith("_loss")]
 
     def add_episode(self, episode: Episode) -> None:
@@ -58,14 +59,11 @@ class TrainingMeans:
     def add_update(self, metrics: Mapping[str, Tensor]) -> None:
         """Add the numbers up where they are: reading them would wait for the device."""
         self.updates += 1
-        if self._sums:
-            values = list(metrics.values())
-            if self._sums[0].device != values[0].device:  # as a checkpoint gave them
-                self._sums = [x.to(values[0].device) for x in self._sums]
-            torch._foreach_add_(self._sums, values)
+        row = side_by_side(metrics).detach()
+        if self._sums is None:
+            self._names, self._sums = list(metrics), row.clone()
         else:
-            self._names = list(metrics)
-            self._sums = [value.detach().clone() for value in metrics.values()]
+            self._sums = self._sums.to(row.device).add_(row)  # a checkpoint gives them on the host
 
     def row(self) -> dict[str, float]:
         """The means; the next ones begin here."""
@@ -75,17 +73,17 @@ class TrainingMeans:
             values["rollout/ep_len_mean"] = _mean([e.length for e in self._episodes])
         self._episodes = []
         values["train/updates"] = self.updates
-        if self._sums:
-            numbers = (torch.stack(self._sums) / self.new_updates).tolist()
+        if self._sums is not None:
+            numbers = (self._sums / self.new_updates).tolist()
             values |= dict(zip(self._names, numbers, strict=True))
-        self._updates_before, self._sums = self.updates, []
+        self._updates_before, self._sums = self.updates, None
         return values
 
     def state_dict(self) -> dict[str, Any]:
         """All that later rows depend on. Only what they need of an episode is kept."""
         return {
             "_names": self._names,
-            "_sums": self._sums,
+            "_sums": [] if self._sums is None else [x.clone() for x in self._sums],
             "_updates": self.updates,
             "_updates_before": self._updates_before,
             "returns": [episode.total_reward for episode in self._episodes],
@@ -94,7 +92,8 @@ class TrainingMeans:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was called."""
-        self._names, self._sums = state["_names"], state["_sums"]
+        self._names = state["_names"]
+        self._sums = torch.stack(state["_sums"]) if state["_sums"] else None
         self.updates, self._updates_before = state["_updates"], state["_updates_before"]
         self._episodes = [
             Episode(reward, length, False, 0, {})
