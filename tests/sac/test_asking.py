@@ -213,6 +213,25 @@ def test_seeds_that_are_asked_at_once_train_as_they_do_alone(tapes, monkeypatch,
     the_same(together, trained(False, monkeypatch, "vssm+kf", **how))
 
 
+def test_what_a_checkpoint_holds_of_the_memory_stays_as_it_was(tapes):
+    model = small("vssm+kf", wandering(3), learning_starts=0, update_to_data=0.0)
+    training = model._attached()
+    for _ in range(WARM_UP + 2):
+        training.collect()
+    kept = training.state_dict()["episodes"]
+    before = [x.clone() for x in (*kept["memory"], kept["previous_action"])]
+    training.collect()
+    after = training.state_dict()["episodes"]
+    for x, y, z in zip(
+        before,
+        (*kept["memory"], kept["previous_action"]),
+        (*after["memory"], after["previous_action"]),
+        strict=True,
+    ):
+        assert torch.equal(x, y)
+        assert not torch.equal(x, z)
+
+
 def _one_by_one_updates(self, which, due):
     return [(i, self.members[i].training.update()) for i in which]
 
