@@ -58,7 +58,8 @@ class Tape(TorchDispatchMode):
 
 
 def _tensors(result):
-    return [x for x in (result if isinstance(result, list | tuple) else [result]) if x is not None]
+    each = result if isinstance(result, list | tuple) else [result]
+    return [x for x in each if isinstance(x, torch.Tensor)]
 
 
 class Stream:
