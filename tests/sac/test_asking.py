@@ -58,7 +58,8 @@ class Tape(TorchDispatchMode):
 
 
 def _tensors(result):
-    return [x for x in (result if isinstance(result, list | tuple) else [result]) if x is not None]
+    each = result if isinstance(result, list | tuple) else [result]
+    return [x for x in each if isinstance(x, torch.Tensor)]
 
 
 class Stream:
@@ -211,6 +212,20 @@ def test_seeds_that_are_asked_at_once_train_as_they_do_alone(tapes, monkeypatch,
     assert max(recorded, default=0) > 10
     monkeypatch.setattr(policy, "can_record", cuda_graph.can_record)
     the_same(together, trained(False, monkeypatch, "vssm+kf", **how))
+
+
+def test_what_a_checkpoint_holds_of_the_memory_stays_as_it_was(tapes):
+    env = BestArmVector(3, horizon=50)
+    training = small("vssm+kf", env, learning_starts=0, update_to_data=0.0)._attached()
+    for _ in range(WARM_UP + 2):
+        training.collect()
+    kept = training.state_dict()["episodes"]
+    before = [x.clone() for x in kept["memory"]]
+    training.collect()
+    after = training.state_dict()["episodes"]["memory"]
+    for x, y, z in zip(before, kept["memory"], after, strict=True):
+        assert torch.equal(x, y)
+        assert not torch.equal(x, z)
 
 
 def _one_by_one_updates(self, which, due):

@@ -226,8 +226,8 @@ class Training(Work):
         if self._state is not None:
             under_way = self.collector.state_dict()
             memory = {
-                "memory": tuple(self._state.encoder),
-                "previous_action": self._state.previous_action,
+                "memory": tuple(x.clone() for x in self._state.encoder),  # the next step changes it
+                "previous_action": self._state.previous_action.clone(),
             }
             episodes = False if under_way is None else under_way | memory
         return {
