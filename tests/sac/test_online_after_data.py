@@ -24,14 +24,14 @@ def pretrained(near: float = 0.5, **settings) -> RecurrentSAC:
     return model.pretrain(3, near_data=near)
 
 
-def test_the_share_falls_as_values_reach_further():
-    settings = AgentSettings(tau=0.01, update_to_data=0.5)
-    before = Pretrained(near_data=0.6, steps=1000)
+def test_the_share_is_that_of_the_data_among_all_steps_since():
+    settings, before = AgentSettings(), Pretrained(near_data=0.6, steps=1000, data=500)
     assert settings.near_online(before, 1000) == 1
-    assert settings.near_online(before, 1200) == pytest.approx(0.5), "100 updates are 1/tau"
-    assert settings.near_online(before, 1000 + 200 * 9) == pytest.approx(0.1)
-    assert settings.near_online(before, 1000 + int(200 / NEGLIGIBLE)) == 0
+    assert settings.near_online(before, 1500) == pytest.approx(0.5)
+    assert settings.near_online(before, 1000 + 500 * 9) == pytest.approx(0.1)
+    assert settings.near_online(before, 1000 + int(500 / NEGLIGIBLE)) == 0
     assert settings.near_online(Pretrained(), 0) == 0
+    assert settings.near_online(Pretrained(0.6, 0, 0), 0) == 0, "no data, no share"
 
 
 @both_kinds
@@ -62,7 +62,8 @@ def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
     assert set(seen) == {0.0}
     seen.clear()
     pretrained().learn(20, Near())
-    assert 0.8 < seen[-1] < seen[0] < 1
+    assert seen[-1] == 40 / 60, "8 episodes of 5 steps, and 20 since"
+    assert seen[-1] < seen[0] < 1
 
 
 def test_what_data_taught_outlasts_values_that_are_guesses():
@@ -106,7 +107,7 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
     other.replay.load_state_dict(replay)
     assert other.load_checkpoint_state(state)
     assert other._training._near_data == one._training._near_data == 0.5
-    assert other._training._share_of_data == one._training._share_of_data > 0.8
+    assert other._training._share_of_data == one._training._share_of_data == 56 / 76
     one.learn(20)
     other.learn(20)
     for name, x in one.learner.state_dict().items():
@@ -124,12 +125,14 @@ def test_files_hold_the_weight_where_there_is_one(tmp_path):
     model = pretrained(0.4).learn(10)
     model.save(tmp_path / "m")
     loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
-    assert loaded.learner.pretrained == Pretrained(0.4, 0)
+    assert loaded.learner.pretrained == Pretrained(0.4, 0, 40)
     assert loaded._training._share_of_data == model._training._share_of_data
     document = read_model(tmp_path / "m")
-    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0]):
+    write_model(tmp_path / "old", document | {"pretrained": [0.4, 0]})  # did not know of data
+    assert RecurrentSAC.load(tmp_path / "old", device="cpu").learner.pretrained.data == 200
+    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0], [0.5, 0, -1]):
         write_model(tmp_path / "wrong", document | {"pretrained": wrong})
-        with pytest.raises(BadFileError, match=r"near_data: got|pretrained\.steps: got"):
+        with pytest.raises(BadFileError, match=r"near_data: got|pretrained\.(steps|data): got"):
             RecurrentSAC.load(tmp_path / "wrong", device="cpu")
     small("gru", wandering(2)).learn(4).save(tmp_path / "plain")
     assert "pretrained" not in read_model(tmp_path / "plain")
@@ -137,7 +140,7 @@ def test_files_hold_the_weight_where_there_is_one(tmp_path):
 
 def test_rows_of_metrics_outlast_the_end_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(config, "NEGLIGIBLE", 0.5)
-    model = pretrained(tau=0.1)
+    model = pretrained()
     model.set_logger(Logger(tmp_path, ["csv"]))
     model.learn(40, log_interval=100)
     assert model._training._near_data is None
@@ -149,7 +152,7 @@ def test_rows_of_metrics_outlast_the_end_of_it(tmp_path, monkeypatch):
 @pytest.mark.gpu
 def test_recorded_updates_read_the_share_and_end_with_it(monkeypatch):
     monkeypatch.setattr(config, "NEGLIGIBLE", 0.5)
-    settings = {"device": "cuda", "tf32": False, "tau": 0.1}
+    settings = {"device": "cuda", "tf32": False}
     models = [pretrained(graph=graph, **settings) for graph in (False, True)]
     for model in models:
         model.learn(2 * WARM_UP + 40)

@@ -150,7 +150,9 @@ class RecurrentSAC(Agent):
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
         work.make(updates, self, callbacks)
-        policy.learner.pretrained = Pretrained(near_data, self.num_timesteps)
+        policy.learner.pretrained = Pretrained(
+            near_data, self.num_timesteps, self.replay.steps
+        )
         return self
 
     @answering(LEARN)
