@@ -1,12 +1,12 @@
 """Losses of learning from data: the actor copies what the data do, and a little better than that.
 
-The policy that gains most for staying so near to the data is the data's own, tilted by exp(s A /
-spread of A) for advantages A: `moved_actions` tilts continuous actions, `advantage_weights` discrete
-ones. What is known of advantages comes from the data's own returns (`data_returns`). Of the twin
-critics, one learns from every second step and the other from the rest, so that each step has one
-that has not seen it (`unseen`): had its advantages nothing to do with what happened there, the
-tilt would vanish (`come_true`), and what is left is behavior cloning. In an environment,
-`near_data` mixes such copies with the usual losses.
+The policy that gains most for staying so near to the data is the data's own, tilted by
+exp(s A / spread of A) for advantages A: `moved_actions` tilts continuous actions,
+`advantage_weights` discrete ones. What is known of advantages comes from the data's own returns
+(`data_returns`). Of the twin critics, one learns from every second step and the other from the
+rest, so that each step has one that has not learned from it (`unseen`): where that one's advantages
+have nothing to do with what happened, the tilt vanishes (`come_true`), and what is left is behavior
+cloning. In an environment, `near_data` mixes such copies with the usual losses.
 """
 
 import torch
@@ -52,9 +52,7 @@ def come_true(advantage: Tensor, outcome: Tensor, steps: Counted) -> Tensor:
     The slope of the line through both. Noise in outcomes does not change it, noise in advantages
     lowers it: it is their share of signal.
     """
-    off, found = (
-        (x - steps.mean(x)).masked_fill(steps.left_out, 0) for x in (advantage, outcome)
-    )
+    off, found = ((x - steps.mean(x)).masked_fill(steps.left_out, 0) for x in (advantage, outcome))
     return (steps.mean(off * found) / steps.mean(off.square()).clamp(min=1e-12)).clamp(0, 1)
 
 

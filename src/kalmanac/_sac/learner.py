@@ -16,7 +16,6 @@ from kalmanac._ops.data_losses import advantage_weights, near_data
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
-    Counted,
     Losses,
     Rules,
     Shares,
