@@ -21,6 +21,7 @@ from tests.sac.test_episode_data import walk
 def pretrained(near: float = 0.5, **settings) -> RecurrentSAC:
     model = small("vssm+kf", wandering(2), **settings)
     model.add_episodes([walk(5, seed) for seed in range(8)])
+    model.learner.trust.fill_(1.0)  # as if advantages had come true
     return model.pretrain(3, near_data=near)
 
 
@@ -66,6 +67,15 @@ def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
     assert seen[-1] < seen[0] < 1
 
 
+def test_only_as_far_as_values_are_trusted_it_goes_on_with_better_actions():
+    model = pretrained(0.4)
+    for trust, stays in ((1.0, 0.4), (0.75, 0.7), (0.5, 1.0), (0.1, 1.0)):
+        model.learner.trust.fill_(trust)
+        model.pretrain(0, near_data=0.4)
+        assert model.learner.pretrained.near_data == pytest.approx(stays)
+    assert model.pretrain(0, near_data=0).learner.pretrained.near_data == 0
+
+
 def test_what_data_taught_outlasts_values_that_are_guesses():
     """Rewards of the data are noise: what is learned from a few own steps is no reason to leave."""
 
@@ -99,6 +109,7 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
             seen = rng.standard_normal((8, 1)).astype(np.float32)
             rewards, never = -np.abs(seen[1:, 0]), np.zeros(7, bool)
             model.add_episodes([EpisodeData(seen, seen[:-1], rewards, never, last)])
+        model.learner.trust.fill_(1.0)
         return model.pretrain(3, near_data=near)
 
     one = tracking(0.5).learn(20)
@@ -106,7 +117,8 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
     other = tracking(0.1)  # the checkpoint's word goes before its own
     other.replay.load_state_dict(replay)
     assert other.load_checkpoint_state(state)
-    assert other._training._near_data == one._training._near_data == 0.5
+    assert other._training._near_data == one._training._near_data
+    assert 0.5 <= one._training._near_data < 0.6
     assert other._training._share_of_data == one._training._share_of_data == 56 / 76
     one.learn(20)
     other.learn(20)
@@ -117,15 +129,17 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
 def test_recorded_updates_are_made_anew_for_another_weight():
     model = pretrained(0.4).learn(10)
     before = model._training.places()
-    assert model.pretrain(1, near_data=0.4)._training.places() == before
-    assert model.pretrain(1, near_data=0.8)._training.places() != before
+    model.learner.pretrained = model.learner.pretrained._replace(near_data=0.8)
+    assert model._training.places() != before
 
 
 def test_files_hold_the_weight_where_there_is_one(tmp_path):
     model = pretrained(0.4).learn(10)
     model.save(tmp_path / "m")
     loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
-    assert loaded.learner.pretrained == Pretrained(0.4, 0, 40)
+    assert loaded.learner.pretrained == model.learner.pretrained
+    assert loaded.learner.pretrained[1:] == (0, 40)
+    assert 0.4 <= loaded.learner.pretrained.near_data < 0.5
     assert loaded._training._share_of_data == model._training._share_of_data
     document = read_model(tmp_path / "m")
     write_model(tmp_path / "old", document | {"pretrained": [0.4, 0]})  # did not know of data

@@ -25,7 +25,7 @@ NEGLIGIBLE = 1e-3  # shares of staying near data below this are zero
 class Pretrained(NamedTuple):
     """What the last pre-training leaves to the updates in an environment."""
 
-    near_data: float = 0.0  # its weight of staying near the data
+    near_data: float = 0.0  # its weight of staying near the data, 1 where values were not trusted
     steps: int = 0  # of the agent in environments before it
     data: int = 200  # transitions that it learned from; old files do not say, and went by 1/tau
 

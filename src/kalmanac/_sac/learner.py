@@ -27,7 +27,7 @@ from kalmanac._ops.sac_losses import (
 from kalmanac._ops.squashed_gaussian import fused_taken
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings, Pretrained
-from kalmanac._sac.data_update import Near, Seen
+from kalmanac._sac.data_update import Near, Seen, trusted
 from kalmanac._sac.diagnostics import diagnose
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.generators import load_generator, split_prefixes
@@ -84,6 +84,7 @@ class Learner:
         log = math.log(start) if start else -math.inf
         self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
+        self.trust = torch.zeros((), device=self.device)  # in advantages, while data alone teach
 
         learned: dict[str, list[Tensor]] = {
             "actor": list(self.actor.parameters()),
@@ -152,8 +153,9 @@ class Learner:
 
         Args:
             near: the weight of staying near the batch's actions, in (0, 1]: the actor copies them,
-                and better ones with a strength of 1 - near; the critic learns the batch's own
-                returns, and there is no temperature: the data's spread stands in for entropy.
+                and better ones with a strength of 1 - near, as far as these are to be trusted; the
+                critic learns the batch's own returns, and there is no temperature: the data's
+                spread stands in for entropy.
             online: the share of copying in the actor's loss; the rest are the usual updates.
         """
         check_batch(batch, self.sizes, self.settings)
@@ -183,6 +185,14 @@ class Learner:
         data = None if near is None else Near(1 - near, online)
         return losses(batch, history, critic_history, data)
 
+    def _strength(self, near: Near, seen: Seen) -> float | Tensor:
+        """How far this update prefers better actions; what is trusted is known before it."""
+        if near.share is not None:
+            return near.strength
+        strength = trusted(near.strength, self.trust)
+        seen.learn_trust(self.trust)
+        return strength
+
     def _discrete_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near | None
     ) -> Losses:
@@ -204,7 +214,8 @@ class Learner:
                 value = (here.share.movedim(0, -1) * every).sum(-1)
                 next_value = Shares.of(logits[:, 1:]).value(following[:, :, 1:])
             seen = Seen.of(batch, q_taken, value, next_value, self.rules.gamma)
-            counts = advantage_weights(seen.advantage, seen.steps, near.strength * seen.true)
+            strength = self._strength(near, seen)
+            counts = advantage_weights(seen.advantage, seen.steps, strength)
             copying = counts * actor.distribution.cloning_loss(logits[:, :-1], action)
             if near.share is None:
                 return seen.losses(copying, here.entropy, q_taken)
@@ -245,7 +256,8 @@ class Learner:
                 value = q_values.frozen_twins(distribution.mode(here))
             seen = Seen.of(batch, q, value, next_value, self.rules.gamma)
             std = distribution.named(here.detach())["action_log_std"].exp()
-            goal = seen.better(action, q_values, std, near.strength) if near.strength else action
+            strength = self._strength(near, seen)
+            goal = seen.better(action, q_values, std, strength) if near.strength else action
             copying = distribution.cloning_loss(here, goal)
             if near.share is None:
                 return seen.losses(copying, output.entropy, q)
@@ -339,6 +351,7 @@ class Learner:
         copied = Learner(self.settings, self.sizes, device=self.device)
         copied.load_state_dict(self.state_dict())
         copied.pretrained = self.pretrained
+        copied.trust.copy_(self.trust)
         return copied
 
     def _generators(self) -> dict[str, Generator]:

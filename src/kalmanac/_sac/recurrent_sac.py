@@ -15,6 +15,7 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._sac.agent import Agent
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import Pretrained, plain_settings
+from kalmanac._sac.data_update import trusted
 from kalmanac._sac.episode_data import (
     AddedEpisodes,
     EpisodeData,
@@ -151,7 +152,8 @@ class RecurrentSAC(Agent):
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
         work.make(updates, self, callbacks)
-        policy.learner.pretrained = Pretrained(near_data, self.num_timesteps, self.replay.steps)
+        stays = near_data and 1 - float(trusted(1 - near_data, policy.learner.trust))
+        policy.learner.pretrained = Pretrained(stays, self.num_timesteps, self.replay.steps)
         return self
 
     @answering(LEARN)
