@@ -53,7 +53,10 @@ def test_actions_move_up_their_values_in_units_of_the_policys_spread() -> None:
     far = torch.atanh(moved_actions(action, slope, std, steps, 50.0))[0, :2, 0]
     torch.testing.assert_close(far, torch.tensor([0.2, math.atanh(0.5) - 0.4]))
     flat = moved_actions(action, torch.zeros_like(slope), std, steps, 0.5)
-    torch.testing.assert_close(flat, action)
+    assert torch.equal(flat, action)
+    assert torch.equal(
+        moved_actions(action, slope, std, steps, torch.tensor(0.0))[:, :2], action[:, :2]
+    )
 
 
 def test_actions_at_the_edge_stay_finite() -> None:

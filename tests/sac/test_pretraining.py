@@ -189,7 +189,7 @@ def test_behavior_cloning_copies_and_values_do_better_than_their_data():
     """Of the data's actions, two of three are wrong: a copy is no better, values tell."""
     env, n, results = Identity(4), 4, {}
     for near in (1.0, 0.3, 0.1):
-        model = small("memoryless", env, learning_rate=1e-2, tau=0.05, gamma=0.0)
+        model = small("memoryless", env, learning_rate=1e-2, tau=0.05, gamma=0.0, batch_size=16)
         model.add_episodes(named(seed) for seed in range(40))
         model.pretrain(200, near_data=near)
         action, _ = model.predict(np.arange(n), deterministic=True)

@@ -73,11 +73,12 @@ def moved_actions(
         std: of the policy that copies, before the squashing, (B, T, A).
         strength: s, the root mean square of all moves in standard deviations, before the bound.
     """
-    action = action.clamp(-EDGE, EDGE)
-    gain = std * slope * (1 - action.square())
+    inside = action.clamp(-EDGE, EDGE)
+    gain = std * slope * (1 - inside.square())
     spread = steps.mean(gain.square().sum(-1)).sqrt().clamp(min=1e-6)
     move = (strength * gain / spread).clamp(-MOST_OF_A_MOVE, MOST_OF_A_MOVE)
-    return torch.tanh(torch.atanh(action) + std * move)
+    # where nothing moves, it is behavior cloning to the last bit
+    return torch.where(move == 0, action, torch.tanh(torch.atanh(inside) + std * move))
 
 
 def advantage_weights(advantage: Tensor, steps: Counted, strength: float | Tensor) -> Tensor:
