@@ -54,6 +54,7 @@ class Task:
     episodes: int = 32  # of an evaluation
     env_settings: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    from_data: Mapping[str, Any] = field(default_factory=dict)  # others of agents that begin so
 
 
 TASKS = {
@@ -78,6 +79,8 @@ TASKS = {
             "tau": 0.02, "normalize_observations": False,
             "average_span": 0.25,  # a single actor's returns change by hundreds in 1,000 updates
         },
+        # else own episodes of a few steps so far are drawn as often as whole ones of the data
+        from_data={"drawing": "transitions"},
     ),
 }  # fmt: skip
 SIZES = {
@@ -175,7 +178,8 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
         yield row(name, "the data", statistics.fmean(returns), episodes=len(returns))
         yield row(name, "its agent", score(agent))
         for what, near in ((CLONING, 1.0), (OURS, task.near_data)):
-            model = RecurrentSAC(seed=seed + 100, device=device, **task.settings)
+            settings = {**task.settings, **task.from_data}
+            model = RecurrentSAC(seed=seed + 100, device=device, **settings)
             env = vector(task, task.num_envs)
             model.set_spaces(env.single_observation_space, env.single_action_space)
             model.add_episodes(episodes)
