@@ -1,18 +1,18 @@
 """Learning from data alone, then on: what pre-training makes of a good and of a mediocre agent's.
 
     python benchmarks/offline.py track [--seeds 3] [--quick] [--out results/offline/track.json]
-    python benchmarks/offline.py dmc/cartpole-swingup --device cuda --jobs 3 \
+    python benchmarks/offline.py dmc/cartpole-swingup --sources mediocre --device cuda --jobs 3 \
         --out results/offline/cartpole-swingup.json
 
 For each seed an agent is trained, and stopped twice: on its way (mediocre) and at its end
 (trained). Each plays with its own exploration, and what it did is the data. From each, new agents
-are pre-trained without an environment: by behavior cloning alone, and by cloning that values weigh
+are pre-trained without an environment: by behavior cloning alone, and by copies of better actions
 (`near_data`), with the same number of updates. Then the latter goes on in the environment, from the
 data and its own steps, and is looked at on its way. All returns but the data's are means of
 deterministic episodes.
 
-`--jobs 3` runs three seeds side by side. Each row is written as it comes, so that a run that is
-stopped keeps what it has.
+`--jobs 3` runs three seeds side by side. Each row is printed and written as it comes, so that a run
+that is stopped keeps what it has.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from kalmanac import EpisodeData, RecurrentSAC, evaluate_policy, make_vector
 from record import on_record, save
 from report import print_table
 
+SOURCES = ("mediocre", "trained")
 CLONING, OURS, ONLINE = "behavior cloning", "ours", "then online"
 
 
@@ -46,12 +47,14 @@ class Task:
     data: int  # steps of data of each
     updates: int  # of a pre-training
     online: int  # environment steps afterwards
+    sources: Sequence[str] = SOURCES
     looks: int = 4  # evaluations on the way, the last one at the end
     near_data: float = 0.5
     num_envs: int = 8
     episodes: int = 32  # of an evaluation
     env_settings: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    from_data: Mapping[str, Any] = field(default_factory=dict)  # others of agents that begin so
 
 
 TASKS = {
@@ -69,13 +72,15 @@ TASKS = {
     ),
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
         env="dmc/cartpole-swingup", mediocre=30_000, trained=60_000, data=20_000, updates=6_000,
-        online=24_000, episodes=10, num_envs=20,
+        online=24_000, episodes=20, num_envs=20,
         settings={
             "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
             "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
-            "tau": 0.02,  # values look 100 steps ahead after 100 / tau updates
-            "normalize_observations": False,
+            "tau": 0.02, "normalize_observations": False,
+            "average_span": 0.25,  # a single actor's returns change by hundreds in 1,000 updates
         },
+        # else own episodes of a few steps so far are drawn as often as whole ones of the data
+        from_data={"drawing": "transitions"},
     ),
 }  # fmt: skip
 SIZES = {
@@ -97,6 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--sources", nargs="+", choices=SOURCES, default=SOURCES, help="whose data; all without"
+    )
     parser.add_argument("--near", type=float, help="weight of staying near the data")
     for name, what in SIZES.items():
         parser.add_argument(f"--{name}", type=int, help=what)
@@ -110,10 +118,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         task = replace(task, **QUICK, settings={**task.settings, "learning_starts": 20})
     if options.near is not None:
         task = replace(task, near_data=options.near)
+    task = replace(task, sources=[name for name in SOURCES if name in options.sources])
     given = {name: getattr(options, name) for name in SIZES}
     task = replace(task, **{name: size for name, size in given.items() if size is not None})
     rows: list[dict[str, Any]] = []
     document = on_record("benchmarks/offline.py", words) | {"task": asdict(task), "rows": rows}
+    if options.out:
+        save(document, options.out)
     for row in all_seeds(task, range(options.seeds), options.device, options.jobs):
         rows.append(row)
         print(row, flush=True)
@@ -148,37 +159,48 @@ def put_rows(rows: Any, task: Task, seed: int, device: str) -> None:
 
 def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
     """All returns of one seed, as rows with what they are of."""
-    began = time.process_time()
+    began, began_at = time.process_time(), time.perf_counter()
+    shown = vector(task, task.episodes)
 
     def row(data: str, what: str, value: float, **more: float) -> dict[str, Any]:
-        clock = {"processor_seconds": round(time.process_time() - began, 1)}
+        clock = {
+            "seconds": round(time.perf_counter() - began_at, 1),
+            "processor_seconds": round(time.process_time() - began, 1),
+        }
         return {"seed": seed, "data": data, "what": what, "return": value, **more, **clock}
 
-    for name, episodes, by_itself in sources(task, seed, device):
+    def score(model: RecurrentSAC) -> float:
+        """Mean return of deterministic episodes, the same ones for every agent."""
+        return evaluate_policy(model, shown, task.episodes, seed=10_000).mean_reward
+
+    for name, episodes, agent in sources(task, seed, device):
         returns = [float(one.rewards.sum()) for one in episodes]
         yield row(name, "the data", statistics.fmean(returns), episodes=len(returns))
-        yield row(name, "its agent", by_itself)
+        yield row(name, "its agent", score(agent))
         for what, near in ((CLONING, 1.0), (OURS, task.near_data)):
-            model = RecurrentSAC(seed=seed + 100, device=device, **task.settings)
+            settings = {**task.settings, **task.from_data}
+            model = RecurrentSAC(seed=seed + 100, device=device, **settings)
             env = vector(task, task.num_envs)
             model.set_spaces(env.single_observation_space, env.single_action_space)
             model.add_episodes(episodes)
             model.pretrain(task.updates, near_data=near)
-            yield row(name, what, score(model, task), updates=model.num_updates)
+            yield row(name, what, score(model), updates=model.num_updates)
             if what == OURS:
                 model.set_env(env)
                 looks = 0
                 for _ in model.advance(task.online):
                     if model.num_timesteps * task.looks >= task.online * (looks + 1):
                         looks += 1
-                        yield row(name, ONLINE, score(model, task), steps=model.num_timesteps)
+                        yield row(name, ONLINE, score(model), steps=model.num_timesteps)
 
 
-def sources(task: Task, seed: int, device: str) -> Iterator[tuple[str, list[EpisodeData], float]]:
-    """The episodes that each of two agents plays as it explores, and its deterministic return."""
+def sources(
+    task: Task, seed: int, device: str
+) -> Iterator[tuple[str, list[EpisodeData], RecurrentSAC]]:
+    """The episodes that each agent plays as it explores, and the agent."""
     model = RecurrentSAC(env=vector(task, task.num_envs), seed=seed, device=device, **task.settings)
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("mediocre", "trained"):
+        for name in task.sources:
             model.learn(getattr(task, name) - model.num_timesteps)
             model.save(Path(folder, name))
             player = RecurrentSAC.load(
@@ -189,18 +211,12 @@ def sources(task: Task, seed: int, device: str) -> Iterator[tuple[str, list[Epis
             episodes = list(player.episodes())
             longest = max(len(one.rewards) for one in episodes)  # those of a task are alike
             whole = [one for one in episodes if len(one.rewards) == longest]
-            yield name, whole, score(model, task)
+            yield name, whole, model
 
 
 def vector(task: Task, n: int) -> Any:
     """So many environments."""
     return make_vector(task.env, n, **task.env_settings)
-
-
-def score(model: RecurrentSAC, task: Task) -> float:
-    """Mean return of deterministic episodes, the same ones for every agent."""
-    env = vector(task, task.episodes)
-    return evaluate_policy(model, env, task.episodes, seed=10_000).mean_reward
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

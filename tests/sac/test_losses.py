@@ -68,47 +68,6 @@ def test_cross_entropy_pulls_towards_the_softmax_of_q() -> None:
     torch.testing.assert_close(logits.grad[0], torch.tensor(expected))
 
 
-def test_better_actions_of_the_data_count_for_more() -> None:
-    steps = Counted.of(torch.tensor([[True, True, False]]))
-    advantage = torch.tensor([[9.0, 5.0, NAN]])  # 7 ± 2: the spread is 2
-    half = losses.advantage_weights(advantage, steps, 0.5)[0, :2]
-    expected = torch.tensor([math.exp(1.5), math.exp(-1.5)]) / math.cosh(1.5)
-    torch.testing.assert_close(half, expected)
-    assert losses.advantage_weights(advantage, steps, 1.0)[0, :2].tolist() == [1.0, 1.0]
-    alike = losses.advantage_weights(torch.full((1, 3), 4.0), steps, 0.5)
-    assert alike.tolist() == [[1.0, 1.0, 1.0]]
-    nothing = Counted.of(torch.zeros(1, 3).bool())
-    assert losses.advantage_weights(torch.ones(1, 3), nothing, 0.5).isfinite().all()
-
-
-def test_a_single_action_of_the_data_does_not_count_for_all() -> None:
-    advantage = torch.tensor([[10.0] + 9 * [0.0]])  # 1 on average, the spread is 3
-    counts = losses.advantage_weights(advantage, Counted.of(torch.ones(1, 10).bool()), 0.2)
-    other = math.exp(-2.4 / 3)  # while exp(2.4 · 9 / 3) is 1339
-    expected = torch.tensor([[100.0] + 9 * [other]]) * 10 / (100 + 9 * other)
-    torch.testing.assert_close(counts, expected)
-
-
-@pytest.mark.parametrize("weight", [0.5, 1.0])
-@pytest.mark.parametrize("share", [1.0, 0.2, torch.tensor(0.2)])
-def test_staying_near_data_by_hand(weight: float, share: float | torch.Tensor) -> None:
-    climbed = torch.tensor(-3.0, requires_grad=True)
-    cloning = torch.tensor([[2.0, 4.0, NAN]], requires_grad=True)
-    q = torch.tensor([[[4.0, 4.0, NAN]], [[6.0, 2.0, NAN]]])  # the lower: 4 and 2; their size: 4
-    value = torch.tensor([[1.0, 1.0, NAN]])  # advantages of 3 and 1: 2 ± 1
-    judged = losses.Losses([climbed], None, {"actor_loss": climbed}, {})
-    steps = Counted.of(torch.tensor([[True, True, False]]))
-    near = losses.near_data(judged, cloning, q, value, steps, weight, share)
-    better = 1 / (1 + math.exp(-6 * (1 - weight)))
-    copied, part = better * 2 + (1 - better) * 4, float(share)
-    assert near.numbers["cloning_loss"].item() == pytest.approx(copied)
-    expected = (1 - part) * -3 / 4 + part * copied
-    assert near.losses["actor_loss"].item() == pytest.approx(expected, abs=1e-6)
-    slopes = torch.autograd.grad(near.roots, [climbed, cloning], near.slopes)
-    torch.testing.assert_close(slopes[0], torch.tensor((1 - part) / 4))
-    torch.testing.assert_close(slopes[1], torch.tensor([[part * better, part * (1 - better), 0.0]]))
-
-
 @pytest.mark.parametrize(
     ("objective", "comes_back"), [("value", False), ("cross-entropy", True), ("mixed", True)]
 )

@@ -21,17 +21,18 @@ from tests.sac.test_episode_data import walk
 def pretrained(near: float = 0.5, **settings) -> RecurrentSAC:
     model = small("vssm+kf", wandering(2), **settings)
     model.add_episodes([walk(5, seed) for seed in range(8)])
+    model.learner.trust.fill_(1.0)  # as if advantages had come true
     return model.pretrain(3, near_data=near)
 
 
-def test_the_share_falls_as_values_reach_further():
-    settings = AgentSettings(tau=0.01, update_to_data=0.5)
-    before = Pretrained(near_data=0.6, steps=1000)
+def test_the_share_is_that_of_the_data_among_all_steps_since():
+    settings, before = AgentSettings(), Pretrained(near_data=0.6, steps=1000, data=500)
     assert settings.near_online(before, 1000) == 1
-    assert settings.near_online(before, 1200) == pytest.approx(0.5), "100 updates are 1/tau"
-    assert settings.near_online(before, 1000 + 200 * 9) == pytest.approx(0.1)
-    assert settings.near_online(before, 1000 + int(200 / NEGLIGIBLE)) == 0
+    assert settings.near_online(before, 1500) == pytest.approx(0.5)
+    assert settings.near_online(before, 1000 + 500 * 9) == pytest.approx(0.1)
+    assert settings.near_online(before, 1000 + int(500 / NEGLIGIBLE)) == 0
     assert settings.near_online(Pretrained(), 0) == 0
+    assert settings.near_online(Pretrained(0.6, 0, 0), 0) == 0, "no data, no share"
 
 
 @both_kinds
@@ -62,7 +63,17 @@ def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
     assert set(seen) == {0.0}
     seen.clear()
     pretrained().learn(20, Near())
-    assert 0.8 < seen[-1] < seen[0] < 1
+    assert seen[-1] == 40 / 60, "8 episodes of 5 steps, and 20 since"
+    assert seen[-1] < seen[0] < 1
+
+
+def test_only_as_far_as_values_are_trusted_it_goes_on_with_better_actions():
+    model = pretrained(0.4)
+    for trust, stays in ((1.0, 0.4), (0.75, 0.7), (0.5, 1.0), (0.1, 1.0)):
+        model.learner.trust.fill_(trust)
+        model.pretrain(0, near_data=0.4)
+        assert model.learner.pretrained.near_data == pytest.approx(stays)
+    assert model.pretrain(0, near_data=0).learner.pretrained.near_data == 0
 
 
 def test_what_data_taught_outlasts_values_that_are_guesses():
@@ -98,6 +109,7 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
             seen = rng.standard_normal((8, 1)).astype(np.float32)
             rewards, never = -np.abs(seen[1:, 0]), np.zeros(7, bool)
             model.add_episodes([EpisodeData(seen, seen[:-1], rewards, never, last)])
+        model.learner.trust.fill_(1.0)
         return model.pretrain(3, near_data=near)
 
     one = tracking(0.5).learn(20)
@@ -105,8 +117,9 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
     other = tracking(0.1)  # the checkpoint's word goes before its own
     other.replay.load_state_dict(replay)
     assert other.load_checkpoint_state(state)
-    assert other._training._near_data == one._training._near_data == 0.5
-    assert other._training._share_of_data == one._training._share_of_data > 0.8
+    assert other._training._near_data == one._training._near_data
+    assert 0.5 <= one._training._near_data < 0.6
+    assert other._training._share_of_data == one._training._share_of_data == 56 / 76
     one.learn(20)
     other.learn(20)
     for name, x in one.learner.state_dict().items():
@@ -116,20 +129,24 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
 def test_recorded_updates_are_made_anew_for_another_weight():
     model = pretrained(0.4).learn(10)
     before = model._training.places()
-    assert model.pretrain(1, near_data=0.4)._training.places() == before
-    assert model.pretrain(1, near_data=0.8)._training.places() != before
+    model.learner.pretrained = model.learner.pretrained._replace(near_data=0.8)
+    assert model._training.places() != before
 
 
 def test_files_hold_the_weight_where_there_is_one(tmp_path):
     model = pretrained(0.4).learn(10)
     model.save(tmp_path / "m")
     loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
-    assert loaded.learner.pretrained == Pretrained(0.4, 0)
+    assert loaded.learner.pretrained == model.learner.pretrained
+    assert loaded.learner.pretrained[1:] == (0, 40)
+    assert 0.4 <= loaded.learner.pretrained.near_data < 0.5
     assert loaded._training._share_of_data == model._training._share_of_data
     document = read_model(tmp_path / "m")
-    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0]):
+    write_model(tmp_path / "old", document | {"pretrained": [0.4, 0]})  # did not know of data
+    assert RecurrentSAC.load(tmp_path / "old", device="cpu").learner.pretrained.data == 200
+    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0], [0.5, 0, -1]):
         write_model(tmp_path / "wrong", document | {"pretrained": wrong})
-        with pytest.raises(BadFileError, match=r"near_data: got|pretrained\.steps: got"):
+        with pytest.raises(BadFileError, match=r"near_data: got|pretrained\.(steps|data): got"):
             RecurrentSAC.load(tmp_path / "wrong", device="cpu")
     small("gru", wandering(2)).learn(4).save(tmp_path / "plain")
     assert "pretrained" not in read_model(tmp_path / "plain")
@@ -137,7 +154,7 @@ def test_files_hold_the_weight_where_there_is_one(tmp_path):
 
 def test_rows_of_metrics_outlast_the_end_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(config, "NEGLIGIBLE", 0.5)
-    model = pretrained(tau=0.1)
+    model = pretrained()
     model.set_logger(Logger(tmp_path, ["csv"]))
     model.learn(40, log_interval=100)
     assert model._training._near_data is None
@@ -149,7 +166,7 @@ def test_rows_of_metrics_outlast_the_end_of_it(tmp_path, monkeypatch):
 @pytest.mark.gpu
 def test_recorded_updates_read_the_share_and_end_with_it(monkeypatch):
     monkeypatch.setattr(config, "NEGLIGIBLE", 0.5)
-    settings = {"device": "cuda", "tf32": False, "tau": 0.1}
+    settings = {"device": "cuda", "tf32": False}
     models = [pretrained(graph=graph, **settings) for graph in (False, True)]
     for model in models:
         model.learn(2 * WARM_UP + 40)

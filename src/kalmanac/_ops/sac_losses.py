@@ -3,8 +3,7 @@
 `Counted` says which steps count. What stands at the others, NaN included, reaches neither a loss
 nor a gradient. `continuous_losses` are those of one action that a policy drew at each step;
 `discrete_losses` know all actions with their shares (Christodoulou, 2019). Both are two launches of
-kernels of ours on a GPU, instead of some eighty. `near_data` adds a term that keeps the actor close
-to the actions in the replay, to the better ones above all.
+kernels of ours on a GPU, instead of some eighty.
 """
 
 import math
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from kalmanac._ops.sac_loss_kernels import Judged
 
 MOST_ACTIONS = 64  # of the kernels: a row of actions has to fit into a program's registers
-MOST_OF_A_STEP = 100.0  # times a step with the average advantage counts for a copy
 
 
 class Objective(NamedTuple):
@@ -187,7 +185,7 @@ def discrete_losses(
         cross = cross_entropy_loss(log_policy, frozen, temperature, steps, allowed)
         actor_terms.append(rules.objective.cross_entropy * cross)
     actor = actor_terms[0] if len(actor_terms) == 1 else actor_terms[0] + actor_terms[1]
-    return _losses(
+    return collect_losses(
         actor, q_taken, target, here.entropy, steps, log_alpha, temperature, entropy_goal
     )
 
@@ -227,7 +225,7 @@ def continuous_losses(
             next_value = torch.addcmul(next_value, temperature, next_entropy)
         target = bootstrap_target(reward, terminated, next_value, rules.gamma)
     actor = actor_loss(torch.addcmul(value, temperature, entropy), steps)
-    return _losses(actor, q, target, entropy, steps, log_alpha, temperature, entropy_goal)
+    return collect_losses(actor, q, target, entropy, steps, log_alpha, temperature, entropy_goal)
 
 
 def fused_continuous_losses(
@@ -251,53 +249,10 @@ def fused_continuous_losses(
     ))  # fmt: skip
 
 
-def near_data(
-    losses: Losses, cloning: Tensor, q: Tensor, value: Tensor, steps: Counted, weight: float,
-    share: float | Tensor,
-) -> Losses:  # fmt: skip
-    """The actor's loss becomes (1 - share) loss / mean |Q| + share · mean cloning loss.
-
-    Divided by the size of Q, the value weighs the same whatever the rewards' unit
-    (Fujimoto & Gu, 2021). Steps count in the mean by `advantage_weights`.
-
-    Args:
-        losses: the actor's root is the first.
-        cloning: (B, T), how unlikely the data's actions are.
-        q: (2, B, T), Q of the data's actions.
-        value: (B, T), the lower Q of what the policy does there.
-        weight: of staying near the data, in (0, 1].
-        share: in [0, 1]; a tensor where a recorded update is to read what it is by then.
-    """
-    q = q.detach()
-    size = steps.mean(q.abs()).mean().clamp(min=1e-6)
-    counts = advantage_weights(q.amin(0) - value.detach(), steps, weight)
-    climb, mean = (1 - share) / size, steps.mean(counts * cloning)
-    slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
-    slopes = [climb * slopes[0], *slopes[1:], torch.ones_like(mean) * share]
-    actor = climb * losses.losses["actor_loss"] + share * mean
-    return Losses(
-        [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},
-        losses.numbers | {"cloning_loss": mean.detach()},
-    )  # fmt: skip
-
-
-def advantage_weights(advantage: Tensor, steps: Counted, weight: float) -> Tensor:
-    """How much each step (B, T) counts for a copy of its action: 1 on average, 1 each at w = 1.
-
-    exp(3 (1 - w) A / std A), cut off at `MOST_OF_A_STEP`: the policy with the largest
-    3 (1 - w) E[A] / std A - KL(policy, data) takes the data's actions in these shares
-    (Peng et al., 2019; Nair et al., 2020).
-    """
-    off = (advantage - steps.mean(advantage)).masked_fill(steps.left_out, 0)
-    spread = steps.mean(off.square()).sqrt().clamp(min=1e-6)
-    counts = (3 * (1 - weight) * off / spread).exp().clamp(max=MOST_OF_A_STEP)
-    return counts / steps.mean(counts).clamp(min=1e-6)
-
-
 NUMBERS = ("ent_coef", "entropy", "q_mean", "q_max", "target_mean")
 
 
-def _losses(
+def collect_losses(
     actor: Tensor, q: Tensor, target: Tensor, entropy: Tensor, steps: Counted,
     log_alpha: Tensor, temperature: Tensor, entropy_goal: float | Tensor,
 ) -> Losses:  # fmt: skip

@@ -51,6 +51,7 @@ class Batch(NamedTuple):
     valid: Tensor  # (B, T) bool: transitions that count in losses
     lengths: Tensor  # (B,) int64: tokens of the row that are not padding
     reset: Tensor | None = None  # (B, T+1) bool
+    row: Tensor | None = None  # (B, T) int64: where a step is stored, the same at every visit
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Apply `function` to every tensor."""
@@ -233,7 +234,7 @@ def collate(
         if observation.previous_reward is not None:
             rewards = observation.previous_reward.view(-1)
             rewards.index_copy_(0, layout.begins, storage.read("reward", before))
-    return Batch(observation, *steps[1:], layout.valid, layout.lengths, layout.reset)
+    return Batch(observation, *steps[1:], layout.valid, layout.lengths, layout.reset, layout.step)
 
 
 def _row_before(windows: Windows, storage: Storage) -> Tensor:

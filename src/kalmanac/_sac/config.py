@@ -25,8 +25,9 @@ NEGLIGIBLE = 1e-3  # shares of staying near data below this are zero
 class Pretrained(NamedTuple):
     """What the last pre-training leaves to the updates in an environment."""
 
-    near_data: float = 0.0  # its weight of staying near the data
+    near_data: float = 0.0  # its weight of staying near the data, 1 where values were not trusted
     steps: int = 0  # of the agent in environments before it
+    data: int = 200  # transitions that it learned from; old files do not say, and went by 1/tau
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,10 @@ class AgentSettings(SACSettings):
     def near_online(self, before: Pretrained, steps: int) -> float:
         """The share of staying near the replay's actions after so many environment steps in all.
 
-        Values are guesses where the data never were, and own steps mend them: those of later steps
-        by one step in 1/tau updates. After as many updates as mend h of them, the share is
-        1 / (1 + h).
+        Values are guesses where the data never were, and own steps mend them: the share is that of
+        the data among the data and the steps since.
         """
-        share = 1 / (1 + self.tau * self.update_to_data * (steps - before.steps))
+        share = before.data / max(before.data + steps - before.steps, 1)
         return share if before.near_data and share > NEGLIGIBLE else 0.0
 
     def updates_after(self, transitions: int, warm_up: int | None = None) -> int:

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from kalmanac._ops.data_losses import EDGE
 from kalmanac._ops.squashed_gaussian import Draw, Draws, draw, fused_draws, log_density, split
 
 # A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
 FORBIDDEN = -1e30
-# Actions of data that are to be copied: their spread before the squashing, and the largest of them.
-BLUR, EDGE = 0.1, 0.999
+BLUR = 0.1  # the spread before the squashing of actions that are to be copied
 
 
 class ActionDistribution(ABC):

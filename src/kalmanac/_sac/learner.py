@@ -12,22 +12,22 @@ from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import draw_dropout_from
 from kalmanac._observation import Observation, PartSize, Sizes
 from kalmanac._ops.cuda_streams import ForkedStreams
+from kalmanac._ops.data_losses import advantage_weights, near_data
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
-    Counted,
     Losses,
     Rules,
     Shares,
     continuous_losses,
     discrete_losses,
     fused_continuous_losses,
-    near_data,
     takes_last_token,
 )
 from kalmanac._ops.squashed_gaussian import fused_taken
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings, Pretrained
+from kalmanac._sac.data_update import Near, Seen, trusted
 from kalmanac._sac.diagnostics import diagnose
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.generators import load_generator, split_prefixes
@@ -35,8 +35,6 @@ from kalmanac._sac.networks import Actor, Critic, History, read_history
 from kalmanac._sac.optimizer import Adam, Trailing, flatten_parameters
 
 Metrics = Mapping[str, Tensor]
-# The weight of staying near the batch's actions, and the share of that in the actor's loss.
-Near = tuple[float, float | Tensor] | None
 
 
 class Learner:
@@ -86,9 +84,7 @@ class Learner:
         log = math.log(start) if start else -math.inf
         self.log_alpha = torch.full((), log, dtype=torch.float32, device=self.device)
         self.log_alpha.requires_grad_(self.learns_temperature)
-        # Near data, these keep a policy from becoming certain, and values are those of rewards.
-        self._near_rules = Rules(settings.gamma, OBJECTIVES["value"], entropy_in_target=False)
-        self._no_temperature = torch.full_like(self.log_alpha, -math.inf, requires_grad=False)
+        self.trust = torch.zeros((), device=self.device)  # in advantages, while data alone teach
 
         learned: dict[str, list[Tensor]] = {
             "actor": list(self.actor.parameters()),
@@ -156,10 +152,11 @@ class Learner:
         """One step of actor, critic, target and temperature; metrics are 0-d tensors.
 
         Args:
-            near: the weight of staying near the batch's actions (`near_data`), in (0, 1]; with one
-                the actor climbs no values, and there is no temperature: the data's spread stands in
-                for entropy.
-            online: the share of that in the actor's loss; the rest are the usual updates.
+            near: the weight of staying near the batch's actions, in (0, 1]: the actor copies them,
+                and better ones with a strength of 1 - near, as far as these are to be trusted; the
+                critic learns the batch's own returns, and there is no temperature: the data's
+                spread stands in for entropy.
+            online: the share of copying in the actor's loss; the rest are the usual updates.
         """
         check_batch(batch, self.sizes, self.settings)
         self._train(True)
@@ -185,25 +182,20 @@ class Learner:
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
-        temperature = (self.log_alpha, self.rules)
-        if near is not None and online is None:
-            temperature = (self._no_temperature, self._near_rules)
-        data = None if near is None else (near, 1.0 if online is None else online)
-        return losses(batch, history, critic_history, data, temperature)
+        data = None if near is None else Near(1 - near, online)
+        return losses(batch, history, critic_history, data)
 
-    def _near(
-        self, losses: Losses, batch: Batch, parameters: Tensor, q: Tensor, value: Tensor,
-        near: tuple[float, float | Tensor],
-    ) -> Losses:  # fmt: skip
-        """The losses with a term for staying near the batch's actions, whose Q are (2, B, T)."""
-        action = batch.action.masked_fill(~batch.valid[..., None], 0)
-        cloning = self.actor.distribution.cloning_loss(parameters[:, :-1], action)
-        return near_data(losses, cloning, q, value, Counted.of(batch.valid), *near)
+    def _strength(self, near: Near, seen: Seen) -> float | Tensor:
+        """How far this update prefers better actions; what is trusted is known before it."""
+        if near.share is not None:
+            return near.strength
+        strength = trusted(near.strength, self.trust)
+        seen.learn_trust(self.trust)
+        return strength
 
     def _discrete_losses(
-        self, batch: Batch, history: History, critic_history: History, near: Near,
-        temperature: tuple[Tensor, Rules],
-    ) -> Losses:  # fmt: skip
+        self, batch: Batch, history: History, critic_history: History, near: Near | None
+    ) -> Losses:
         actor, critic, target = self.actor, self.critic, self.target
         mask = history.observation.action_mask
         allowed = None if mask is None else mask[:, :-1]
@@ -215,23 +207,32 @@ class Learner:
             torch.no_grad()(lambda: target.head(*target.network.encode(critic_history))),
             lambda: critic.head(*critic.network.encode(now)),
         )
+        if near is not None:
+            action, every = _counted(batch), q[:, :, : batch.action.shape[1]]
+            here, q_taken = Shares.of(logits[:, :-1]), (every * action).sum(-1)
+            with torch.no_grad():
+                value = (here.share.movedim(0, -1) * every).sum(-1)
+                next_value = Shares.of(logits[:, 1:]).value(following[:, :, 1:])
+            seen = Seen.of(batch, q_taken, value, next_value, self.rules.gamma)
+            strength = self._strength(near, seen)
+            counts = advantage_weights(seen.advantage, seen.steps, strength)
+            copying = counts * actor.distribution.cloning_loss(logits[:, :-1], action)
+            if near.share is None:
+                return seen.losses(copying, here.entropy, q_taken)
         goal: float | Tensor = self.entropy_goal
         if allowed is not None and self.learns_temperature:
             goal = self.settings.goal_among(allowed.sum(-1))
         losses = discrete_losses(
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
-            *temperature, entropy_goal=goal, allowed=allowed,
+            self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
-        if near is None:
+        if near is None or near.share is None:
             return losses
-        q = q.detach()[:, :, : batch.action.shape[1]]
-        value = Shares.of(logits.detach()[:, :-1]).value(q)
-        return self._near(losses, batch, logits, (q * batch.action).sum(-1), value, near)
+        return near_data(losses, copying, q_taken, seen.steps, near.share)
 
     def _continuous_losses(
-        self, batch: Batch, history: History, critic_history: History, near: Near,
-        temperature: tuple[Tensor, Rules],
-    ) -> Losses:  # fmt: skip
+        self, batch: Batch, history: History, critic_history: History, near: Near | None
+    ) -> Losses:
         distribution = self.actor.distribution
         assert isinstance(distribution, SquashedGaussian)
         if near is None and takes_last_token(batch.reward, self.sizes.action):
@@ -247,13 +248,27 @@ class Learner:
             next_value = self.target.q_values(*next_features).following().frozen(next_output.action)
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
-        q = q_values.taken(batch.action.masked_fill(~batch.valid[..., None], 0))
-        value = q_values.frozen(output.action)
+        action = _counted(batch)
+        q = q_values.taken(action)
+        if near is not None:
+            here = parameters[:, :-1]
+            with torch.no_grad():  # a draw would be noise in advantages and in what they are to be
+                value = q_values.frozen_twins(distribution.mode(here))
+            seen = Seen.of(batch, q, value, next_value, self.rules.gamma)
+            std = distribution.named(here.detach())["action_log_std"].exp()
+            strength = self._strength(near, seen)
+            goal = seen.better(action, q_values, std, strength) if near.strength else action
+            copying = distribution.cloning_loss(here, goal)
+            if near.share is None:
+                return seen.losses(copying, output.entropy, q)
         losses = continuous_losses(
-            value, output.entropy, q, next_value, next_output.entropy, batch.reward,
-            batch.terminated, batch.valid, *temperature, entropy_goal=self.entropy_goal,
+            q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
+            batch.reward, batch.terminated, batch.valid, self.log_alpha, self.rules,
+            entropy_goal=self.entropy_goal,
         )  # fmt: skip
-        return losses if near is None else self._near(losses, batch, parameters, q, value, near)
+        if near is None or near.share is None:
+            return losses
+        return near_data(losses, copying, q, seen.steps, near.share)
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
@@ -336,6 +351,7 @@ class Learner:
         copied = Learner(self.settings, self.sizes, device=self.device)
         copied.load_state_dict(self.state_dict())
         copied.pretrained = self.pretrained
+        copied.trust.copy_(self.trust)
         return copied
 
     def _generators(self) -> dict[str, Generator]:
@@ -346,6 +362,11 @@ class Learner:
         if self.actor.training is not training:
             for module in (self.actor, self.critic, self.target):
                 module.train(training)
+
+
+def _counted(batch: Batch) -> Tensor:
+    """The actions of the batch, zero where no step counts."""
+    return batch.action.masked_fill(~batch.valid[..., None], 0)
 
 
 def _metrics(values: Mapping[str, Tensor]) -> Metrics:

@@ -233,8 +233,12 @@ class QValues:
 
     def frozen(self, action: Tensor) -> Tensor:
         """The lower of the twins, (…): gradients reach the action and never the critic."""
+        return self.frozen_twins(action).amin(0)
+
+    def frozen_twins(self, action: Tensor) -> Tensor:
+        """Both, (2, …)."""
         features = (x.detach() for x in self.features)
-        return self.critic.head(*features, action, frozen=True)[..., 0].amin(0)
+        return self.critic.head(*features, action, frozen=True)[..., 0]
 
 
 class Perceptron(nn.Module):

@@ -15,6 +15,7 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._sac.agent import Agent
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import Pretrained, plain_settings
+from kalmanac._sac.data_update import trusted
 from kalmanac._sac.episode_data import (
     AddedEpisodes,
     EpisodeData,
@@ -128,9 +129,10 @@ class RecurrentSAC(Agent):
 
         Args:
             near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone;
-                below, actions count by their advantage, the more the smaller it is; 0 are the usual
-                updates, which nothing keeps from actions that the data never tried. In an
-                environment this goes on, with a share of 1 / (1 + tau · the updates there).
+                below, better actions are copied, the further from the data's the smaller it is, and
+                no further than values come true; 0 are the usual updates, which nothing keeps from
+                actions that the data never tried. In an environment this goes on, with a share of
+                data / (data + steps there).
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """
@@ -150,7 +152,8 @@ class RecurrentSAC(Agent):
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
         work.make(updates, self, callbacks)
-        policy.learner.pretrained = Pretrained(near_data, self.num_timesteps)
+        stays = near_data and 1 - float(trusted(1 - near_data, policy.learner.trust))
+        policy.learner.pretrained = Pretrained(stays, self.num_timesteps, self.replay.steps)
         return self
 
     @answering(LEARN)
