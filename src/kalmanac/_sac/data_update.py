@@ -19,7 +19,7 @@ from kalmanac._sac.networks import QValues
 TRUST_RATE = 0.02  # of the running mean over batches
 
 
-def trusted(strength: float, trust: Tensor) -> Tensor:
+def trusted(strength: float | Tensor, trust: Tensor) -> Tensor:
     """How far better actions are preferred where so much of advantages comes true, ().
 
     All of it where all is true; nothing where noise is as large as what is true: then moves would
