@@ -108,7 +108,7 @@ def test_copying_losses_by_hand() -> None:
 def test_only_what_comes_true_of_advantages_counts() -> None:
     steps = Counted.of(torch.tensor([[True, True, True, False]]))
     advantage = torch.tensor([[1.0, 2.0, 3.0, NAN]])
-    for outcome, slope in (([10, 10.5, 11], 0.5), ([4, 2, 0], 0), ([0, 4, 8], 1), ([1, 9, 1], 0)):
+    for outcome, slope in (([10, 10.5, 11], 0.5), ([4, 2, 0], -1), ([0, 4, 8], 1), ([1, 9, 1], 0)):
         found = come_true(advantage, torch.tensor([[*map(float, outcome), NAN]]), steps)
         assert found.item() == pytest.approx(slope, abs=1e-6)
     assert come_true(torch.ones(1, 4), torch.rand(1, 4), steps).item() == 0

@@ -88,7 +88,7 @@ def test_the_actor_copies_better_actions_and_climbs_the_rest(sizes, weight, shar
         goal = torch.tanh(torch.atanh(data.action) + move)
     actual = learner._losses(data, weight, share)
     part = 1.0 if share is None else share
-    trust = 0.8 + 0.02 * (min(max(float(line), 0), 1) - 0.8) if share is None else 0.8
+    trust = 0.8 + 0.02 * (min(max(float(line), -1), 1) - 0.8) if share is None else 0.8
     assert learner.trust.item() == pytest.approx(trust, rel=1e-4)
     climbed = (1 - part) / q[:, valid].abs().mean() * losses.losses["actor_loss"]
     copied = part * cloned(learner, data, goal, counts.detach())

@@ -47,13 +47,14 @@ def _odd(row: Tensor) -> Tensor:
 
 
 def come_true(advantage: Tensor, outcome: Tensor, steps: Counted) -> Tensor:
-    """How much of advantages (B, T) is in what happened, the returns beyond the value: (), 0 to 1.
+    """How much of advantages (B, T) is in what happened, the returns beyond the value: ().
 
     The slope of the line through both. Noise in outcomes does not change it, noise in advantages
-    lowers it: it is their share of signal.
+    lowers it: it is their share of signal. Between -1 and 1, so that slopes of mere noise cancel
+    each other in the mean of many batches.
     """
     off, found = ((x - steps.mean(x)).masked_fill(steps.left_out, 0) for x in (advantage, outcome))
-    return (steps.mean(off * found) / steps.mean(off.square()).clamp(min=1e-12)).clamp(0, 1)
+    return (steps.mean(off * found) / steps.mean(off.square()).clamp(min=1e-12)).clamp(-1, 1)
 
 
 def moved_actions(

@@ -31,7 +31,7 @@ def trusted(strength: float | Tensor, trust: Tensor) -> Tensor:
 class Near(NamedTuple):
     """How an update stays near the batch's actions."""
 
-    strength: float | Tensor  # how far better actions are preferred; 0 copies all alike
+    strength: float  # how far better actions are preferred; 0 copies all alike
     share: float | Tensor | None  # in the actor's loss; None: nothing else is in any loss
 
 
