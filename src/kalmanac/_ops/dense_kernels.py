@@ -53,17 +53,22 @@ def products(
     x, g, partials, rows, n, m, size, x_k, x_r, x_n, g_k, g_r, g_m, w_k, w_n, w_m, b_at, b_k, chunk,
     EXACT: tl.constexpr, BLOCK: tl.constexpr, TALL: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One chunk's part of xᵀ g, a tile of it, and of Σ g; x (K, rows, n), g (K, rows, m)."""
+    """One chunk's part of xᵀ g, a tile of it, and of Σ g; x (K, rows, n), g (K, rows, m).
+
+    Σ g has a loop of its own. Hopper's products run on while the next loads are under way, and
+    Triton (3.6, 3.7) gives a load that somebody else reads, too, one place too few in shared memory
+    for that: it was overwritten while a product still read it, now and then.
+    """
     across = tl.cdiv(m, WIDE)
     c = (tl.program_id(0) // across) * TALL + tl.arange(0, TALL)
     o = (tl.program_id(0) % across) * WIDE + tl.arange(0, WIDE)
     begin, k = tl.program_id(1) * chunk, tl.program_id(2)
+    end = tl.minimum(begin + chunk, rows)
     dtype: tl.constexpr = partials.dtype.element_ty
     found = tl.zeros((TALL, WIDE), dtype)
-    biases = tl.zeros((BLOCK, WIDE), dtype)
     x += k * x_k
     g += k * g_k
-    for first in range(begin, tl.minimum(begin + chunk, rows), BLOCK):
+    for first in range(begin, end, BLOCK):
         i = (first + tl.arange(0, BLOCK)).to(tl.int64)
         seen = tl.load(
             x + i[None, :] * x_r + c[:, None] * x_n,
@@ -74,11 +79,16 @@ def products(
             mask=(i[:, None] < rows) & (o[None, :] < m), other=0.0,
         )  # fmt: skip
         found = plus_product(found, seen, slope, EXACT)
-        biases += slope
     partials += tl.program_id(1).to(tl.int64) * size
     at = k * w_k + c[:, None] * w_n + o[None, :] * w_m
     tl.store(partials + at, found, mask=(c[:, None] < n) & (o[None, :] < m))
     if tl.program_id(0) < across:
+        biases = tl.zeros((BLOCK, WIDE), dtype)
+        for first in range(begin, end, BLOCK):
+            row = (first + tl.arange(0, BLOCK)).to(tl.int64)[:, None]
+            biases += tl.load(
+                g + row * g_r + o[None, :] * g_m, mask=(row < rows) & (o[None, :] < m), other=0.0
+            )
         tl.store(partials + b_at + k * b_k + o, tl.sum(biases, 0), mask=o < m)
 
 
