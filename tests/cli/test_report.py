@@ -22,7 +22,7 @@ def test_figures_tables_and_page_are_written(runs, capsys):
     assert main(["report", str(runs)]) == 0
     output = capsys.readouterr().out.splitlines()
     assert output[-1] == (
-        f"2 runs (shortened runs among them), 3 figures, 1 tables: {runs}/report/index.html"
+        f"2 runs (shortened runs among them), 3 figures, 2 tables: {runs}/report/index.html"
     )
     assert all(line.startswith("not drawn: ") for line in output[:-1])
     assert not any("POPGym" in line for line in output)
@@ -32,6 +32,8 @@ def test_figures_tables_and_page_are_written(runs, capsys):
     name = "best-arm-returns-lengths-shortened"
     assert {"index.html", f"figures/{name}.png", f"figures/{name}.pdf"} <= names
     assert {"tables/scores.csv", "tables/scores.md"} <= names
+    # Oracle reads normalized observations, and gru does not
+    assert "normalize_observations" in (runs / "report" / "tables" / "settings.md").read_text()
 
 
 def test_what_is_amiss_is_said_in_one_line_each(tmp_path, capsys):
