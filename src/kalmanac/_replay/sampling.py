@@ -58,6 +58,10 @@ class Batch(NamedTuple):
         others = [None if x is None else function(x) for x in self[1:]]
         return Batch(self.observation.map(function), *others)  # type: ignore[arg-type]
 
+    def counted_actions(self) -> Tensor:
+        """Return the actions, zero where no step counts."""
+        return self.action.masked_fill(~self.valid[..., None], 0)
+
 
 class Cut(NamedTuple):
     """Transitions start … stop−1 of the episode in a slot, each (B,) int64."""
