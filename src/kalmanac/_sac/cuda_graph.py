@@ -251,5 +251,11 @@ class GraphedCall:
         with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
             outputs = self.function(placeholders)
             if self.carried:
-                torch._foreach_copy_(placeholders[1:], outputs[1 - len(inputs) :])
+                # what is another input, such as the one of the step before, is gone by then
+                given = {x.untyped_storage().data_ptr() for x in placeholders}
+                after = [
+                    x.clone() if x.untyped_storage().data_ptr() in given else x
+                    for x in outputs[1 - len(inputs) :]
+                ]
+                torch._foreach_copy_(placeholders[1:], after)
         return graph, placeholders, outputs
