@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     """What a batch of data tells of its actions, and its critic before it has learned from it."""
 
     steps: Counted
-    row: Tensor  # (B, T)
+    episode: Tensor  # (B, T)
     returns: Tensor  # (B, T)
     advantage: Tensor  # (B, T), by that twin which does not learn from the step
     outcome: Tensor  # (B, T), returns beyond the same twin's value
@@ -44,12 +44,12 @@ class Seen(NamedTuple):
     @torch.no_grad()
     def of(batch: Batch, q: Tensor, value: Tensor, next_value: Tensor, gamma: float) -> "Seen":
         """For Q of the batch's actions, Q of the policy, both (2, B, T), and V one step later."""
-        if batch.row is None:
-            raise ValueError("batch.row: got None, expected where each step is stored")
-        steps, row = Counted.of(batch.valid), batch.row
+        if batch.episode is None:
+            raise ValueError("batch.episode: got None, expected the number of each step's episode")
+        steps, episode = Counted.of(batch.valid), batch.episode
         returns = data_returns(batch.reward, batch.terminated, batch.valid, next_value, gamma)
-        baseline = unseen(value, row)
-        return Seen(steps, row, returns, unseen(q, row) - baseline, returns - baseline)
+        baseline = unseen(value, episode)
+        return Seen(steps, episode, returns, unseen(q, episode) - baseline, returns - baseline)
 
     def learn_trust(self, trust: Tensor) -> None:
         """Move what is known of how much of advantages comes true, (), by this batch."""
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
     ) -> Tensor:
         """The continuous actions, moved up the values of those twins."""
         action = action.detach().requires_grad_()
-        of_action = unseen(q_values.frozen_twins(action), self.row)
+        of_action = unseen(q_values.frozen_twins(action), self.episode)
         (slope,) = torch.autograd.grad(of_action.sum(), action)
         with torch.no_grad():
             return moved_actions(action, slope, std, self.steps, strength)
@@ -79,7 +79,7 @@ class Copies(NamedTuple):
         """The losses without an environment."""
         seen = self.seen
         return copying_losses(
-            self.copying, self.entropy, self.q, seen.returns, seen.row, seen.steps
+            self.copying, self.entropy, self.q, seen.returns, seen.episode, seen.steps
         )
 
     def beside(self, losses: Losses) -> Losses:
