@@ -92,8 +92,10 @@ def test_copying_losses_by_hand() -> None:
     copying = torch.tensor([[2.0, 4.0, NAN]], requires_grad=True)
     q = torch.tensor([[[4.0, 4.0, NAN]], [[6.0, 2.0, NAN]]], requires_grad=True)
     returns, entropy = torch.tensor([[5.0, 3.0, NAN]]), torch.tensor([[1.0, 2.0, NAN]])
-    row = torch.tensor([[4, 5, 6]])  # the first step is the first twin's, the second the second's
-    losses = copying_losses(copying, entropy, q, returns, row, steps)
+    episode = torch.tensor(
+        [[4, 5, 5]]
+    )  # the first step is the first twin's, the second the second's
+    losses = copying_losses(copying, entropy, q, returns, episode, steps)
     assert losses.losses["actor_loss"].item() == 3
     assert losses.losses["critic_loss"].item() == 2 * (1 + 1) / 2
     assert "ent_coef_loss" not in losses.losses
@@ -102,7 +104,7 @@ def test_copying_losses_by_hand() -> None:
     slopes = torch.autograd.grad(losses.roots, [copying, q])
     assert slopes[0].tolist() == [[0.5, 0.5, 0.0]]
     assert slopes[1].tolist() == [[[-2.0, 0.0, 0.0]], [[0.0, -2.0, 0.0]]]
-    assert unseen(q, row)[0, :2].tolist() == [6.0, 4.0], "what did not learn from the step"
+    assert unseen(q, episode)[0, :2].tolist() == [6.0, 4.0], "what did not learn from the step"
 
 
 def test_only_what_comes_true_of_advantages_counts() -> None:

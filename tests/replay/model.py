@@ -141,7 +141,7 @@ class Twin:
         check_shapes(batch, self.sizes)
         left = {name: getattr(batch, name).clone() for name in FIELDS}
         left |= batch.observation.map(torch.clone).parts()
-        windows = []
+        windows, numbers = [], dict[int, int]()
         for row, length in enumerate(batch.lengths.tolist()):
             starts = [0]
             if batch.reset is not None:
@@ -149,7 +149,12 @@ class Twin:
                 assert starts[0] == 0
                 assert max(starts) < length
             for start, stop in zip(starts, [*starts[1:], length], strict=True):
+                (number,) = batch.episode[row, start : stop - 1].unique().tolist()
+                key = left["privileged" if self.sizes.privileged else "vector"]
+                named = id(self._find(key[row, start, 0].item())[0])
+                assert numbers.setdefault(named, number) == number, "one number an episode"
                 windows.append(self._read_window(left, row, start, stop, true_previous_action))
+        assert len(set(numbers.values())) == len(numbers), "and another one for another"
         for name, rest in left.items():
             assert not rest.any(), f"{name} is not zero on pads"
         return windows

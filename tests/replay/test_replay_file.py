@@ -37,7 +37,7 @@ def filled(steps, capacity=None):
 
 def same(one, other):
     drawn = [x.sample(32, 6, generator=torch.Generator().manual_seed(1)) for x in (one, other)]
-    fields = [(*batch.observation, *batch._replace(row=None)[1:]) for batch in drawn]
+    fields = [(*batch.observation, *batch._replace(episode=None)[1:]) for batch in drawn]
     return all(torch.equal(a, b) for a, b in zip(*fields, strict=True) if a is not None)
 
 

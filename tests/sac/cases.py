@@ -73,7 +73,7 @@ def batch(sizes: Sizes, transitions: Sequence[int] = (6, 2, 1, 3), *, seed: int 
         terminated=(torch.rand(rows, steps, generator=g) < 0.3) & valid,
         valid=valid,
         lengths=lengths,
-        row=torch.arange(rows * steps).view(rows, steps) * valid,
+        episode=torch.arange(rows)[:, None] * valid,
     )
     return observing(
         data,

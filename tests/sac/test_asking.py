@@ -16,7 +16,7 @@ from kalmanac._encoders.registry import ENCODERS
 from kalmanac._envs.best_arm import BestArmVector
 from kalmanac._observation import Observation
 from kalmanac._sac import cuda_graph, loop, normalization, policy
-from kalmanac._sac.cuda_graph import WARM_UP
+from kalmanac._sac.cuda_graph import WARM_UP, GraphedCall
 from kalmanac._sac.loop import TrainingLoop
 from kalmanac._sac.policy import Asking, Question
 from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -165,6 +165,23 @@ def test_a_memory_that_is_not_carried_stays_as_it_was(tapes):
         for x, y in zip(kept, tensors(pending.state), strict=True):
             assert torch.equal(x, y)
         state = pending.state
+
+
+def test_a_memory_may_move_from_one_place_to_another(tapes):
+    """As in an encoder of one's own that keeps the inputs of the last steps."""
+
+    def moved(inputs):
+        new, last, before = inputs
+        return [new + before, new.clone(), last[:]]
+
+    call = GraphedCall(moved, [], torch.device("cpu"), carried=True)
+    memory = [torch.zeros(2), torch.zeros(2)]
+    for step in range(WARM_UP + 5):
+        shown = torch.full((2,), float(step))
+        answer, *memory = call([shown, *memory])
+        assert answer.tolist() == [step + max(step - 2, 0)] * 2
+        assert [x.tolist() for x in memory] == [[step] * 2, [max(step - 1, 0)] * 2]
+    assert [tape.replays for tape in tapes] == [5]
 
 
 def stored(models):

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
-from kalmanac._sac.callbacks import Callback, CheckpointCallback
+from kalmanac._sac.callbacks import Callback, Callbacks, CheckpointCallback
+from kalmanac._sac.cuda_graph import Row
 from kalmanac._sac.eval_callback import EvalCallback, StopTrainingOnRewardThreshold
 from kalmanac._sac.evaluation import evaluate_policy
 from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -134,3 +136,23 @@ def test_wins_are_told_as_successes(tmp_path):
     model.learn(8, watch)
     with np.load(tmp_path / "evaluations.npz") as found:
         assert found["successes"].shape == (2, 6)
+
+
+def test_metrics_are_one_kind_of_thing_however_an_update_was_made():
+    kept = []
+
+    class Keeping(Callback):
+        def on_update(self, model, metrics):
+            kept.append(metrics)
+
+    numbers = {"train/critic_loss": torch.tensor(1.5), "train/q_mean": torch.tensor(-2.0)}
+    model = small("memoryless", wandering(2)).learn(20, Keeping())
+    model.pretrain(1, callback=Keeping())
+    Callbacks(Keeping()).on_update(model, Row({"train/q_mean": 0}, torch.tensor([-2.0])))
+    Callbacks(Keeping()).on_update(model, numbers)
+    assert {type(metrics) for metrics in kept} == {Row}
+    assert dict(kept[-1]) == numbers
+    assert repr(kept[-1]) == repr(numbers)
+    assert list(dict(kept[0]) | {"own": 1})[-1] == "own"
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        kept[-1]["own"] = 1

@@ -138,18 +138,32 @@ def test_files_hold_the_weight_where_there_is_one(tmp_path):
     model.save(tmp_path / "m")
     loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
     assert loaded.learner.pretrained == model.learner.pretrained
-    assert loaded.learner.pretrained[1:] == (0, 40)
+    assert loaded.learner.pretrained[1:3] == (0, 40)
     assert 0.4 <= loaded.learner.pretrained.near_data < 0.6
     assert loaded._training._share_of_data == model._training._share_of_data
     document = read_model(tmp_path / "m")
     write_model(tmp_path / "old", document | {"pretrained": [0.4, 0]})  # did not know of data
     assert RecurrentSAC.load(tmp_path / "old", device="cpu").learner.pretrained.data == 200
-    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0], [0.5, 0, -1]):
+    for wrong in ([2.0, 0], [0.5, -1], [float("nan"), 0], [0.5, 0, -1], [0.5, 0, 9, 1.5]):
         write_model(tmp_path / "wrong", document | {"pretrained": wrong})
-        with pytest.raises(BadFileError, match=r"near_data: got|pretrained\.(steps|data): got"):
+        with pytest.raises(
+            BadFileError, match=r"(near_data|trust): got|pretrained\.(steps|data): got"
+        ):
             RecurrentSAC.load(tmp_path / "wrong", device="cpu")
     small("gru", wandering(2)).learn(4).save(tmp_path / "plain")
     assert "pretrained" not in read_model(tmp_path / "plain")
+
+
+def test_a_pretraining_goes_on_from_a_file_as_if_it_had_not_been_left(tmp_path):
+    model = pretrained(0.4)
+    model.save(tmp_path / "m")
+    loaded = RecurrentSAC.load(tmp_path / "m", wandering(2), device="cpu")
+    loaded.add_episodes([walk(5, seed) for seed in range(8)])
+    for one in (model, loaded):
+        one.pretrain(3, near_data=0.4)
+    assert loaded.learner.pretrained == model.learner.pretrained
+    for name, x in model.learner.state_dict().items():
+        assert torch.equal(x, loaded.learner.state_dict()[name]), name
 
 
 def test_rows_of_metrics_outlast_the_end_of_it(tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def test_the_actor_copies_better_actions_and_climbs_the_rest(sizes, weight, shar
     learner, plain, data = make_learner(sizes), make_learner(sizes), batch(sizes, (6, 2, 5, 3))
     losses, valid = plain._losses(data), data.valid
     q, own, following, slopes = judged(learner, data)
-    unseen = (1 - data.row % 2).long()[None]  # odd rows teach the second of the twins
+    unseen = (1 - data.episode % 2).long()[None]  # odd episodes teach the second of the twins
     returns = following.detach().clone()
     for row, steps in enumerate(valid.sum(1).tolist()):
         later = following[row, steps - 1]
@@ -111,10 +111,10 @@ def test_the_actor_copies_better_actions_and_climbs_the_rest(sizes, weight, shar
         torch.testing.assert_close(x, y + z, rtol=1e-3, atol=1e-5)
 
 
-def test_pretraining_needs_to_know_where_steps_are_stored():
+def test_pretraining_needs_to_know_which_steps_are_of_one_episode():
     learner, data = make_learner(DISCRETE), batch(DISCRETE)
-    with pytest.raises(ValueError, match=r"batch\.row: got None, expected where each step"):
-        learner.update(data._replace(row=None), near=0.5)
+    with pytest.raises(ValueError, match=r"batch\.episode: got None, expected the number"):
+        learner.update(data._replace(episode=None), near=0.5)
 
 
 @both_kinds
@@ -217,3 +217,25 @@ def test_pretraining_is_captured(env, episode):
     for name, x in one.items():
         if name.startswith("actor."):
             torch.testing.assert_close(x, two[name], rtol=1e-3, atol=1e-4)
+
+
+def drifting(seed: int, steps: int = 40) -> EpisodeData:
+    """All is smooth in time, and rewards have nothing to do with what is seen and done."""
+    rng, last = np.random.default_rng(seed), np.arange(steps) == steps - 1
+    drift = np.zeros((steps + 1, 6))
+    for t in range(1, steps + 1):
+        drift[t] = 0.95 * drift[t - 1] + 0.3 * rng.standard_normal(6)
+    seen, action = drift[:, :3].astype(np.float32), np.tanh(drift[1:, 3:5]).astype(np.float32)
+    return EpisodeData(seen, action, drift[1:, 5], np.zeros(steps, bool), last)
+
+
+def test_what_a_critic_knows_from_the_step_beside_is_not_trusted():
+    model = small(
+        "memoryless", Wandering(), learning_rate=1e-2, tau=0.05, gamma=0.9, batch_size=16,
+        context_length=16, critic_hidden=(64, 64),
+    )  # fmt: skip
+    model.add_episodes(drifting(seed) for seed in range(10))
+    for _ in range(3):
+        model.pretrain(100, near_data=0.3)
+        assert model.learner.trust < 0.4
+        assert model.learner.pretrained.near_data == 1

@@ -3,10 +3,11 @@
 The policy that gains most for staying so near to the data is the data's own, tilted by
 exp(s A / spread of A) for advantages A: `moved_actions` tilts continuous actions,
 `advantage_weights` discrete ones. What is known of advantages comes from the data's own returns
-(`data_returns`). Of the twin critics, one learns from every second step and the other from the
-rest, so that each step has one that has not learned from it (`unseen`): where that one's advantages
-have nothing to do with what happened, the tilt vanishes (`come_true`), and what is left is behavior
-cloning. In an environment, `near_data` mixes such copies with the usual losses.
+(`data_returns`). Of the twin critics, one learns from every second episode and the other from the
+rest, so that each step has one that has not learned from it (`unseen`), nor from steps beside it,
+whose returns are nearly its own: where that one's advantages have nothing to do with what happened,
+the tilt vanishes (`come_true`), and what is left is behavior cloning. In an environment,
+`near_data` mixes such copies with the usual losses.
 """
 
 import torch
@@ -37,13 +38,13 @@ def data_returns(
     return backward[..., 0].flip(1)
 
 
-def unseen(twins: Tensor, row: Tensor) -> Tensor:
+def unseen(twins: Tensor, episode: Tensor) -> Tensor:
     """Of twins (2, B, T), that one at each step which does not learn from it, (B, T)."""
-    return torch.where(_odd(row), twins[0], twins[1])
+    return torch.where(_odd(episode), twins[0], twins[1])
 
 
-def _odd(row: Tensor) -> Tensor:
-    return row % 2 == 1
+def _odd(episode: Tensor) -> Tensor:
+    return episode % 2 == 1
 
 
 def come_true(advantage: Tensor, outcome: Tensor, steps: Counted) -> Tensor:
@@ -95,20 +96,20 @@ def advantage_weights(advantage: Tensor, steps: Counted, strength: float | Tenso
 
 
 def copying_losses(
-    copying: Tensor, entropy: Tensor, q: Tensor, returns: Tensor, row: Tensor, steps: Counted
+    copying: Tensor, entropy: Tensor, q: Tensor, returns: Tensor, episode: Tensor, steps: Counted
 ) -> Losses:
     """Compute the losses without an environment: copies, and Q of the data's own returns.
 
-    The first of the twins learns from the even rows of the storage, the second from the odd ones.
+    The first of the twins learns from even episodes, the second from odd ones.
 
     Args:
         copying: (B, T), how unlikely what is to be copied is.
         entropy: -log π of what the policy does, (B, T).
         q: (2, B, T), Q of the data's actions.
         returns: (B, T), of `data_returns`.
-        row: (B, T), where the steps are stored.
+        episode: (B, T), the numbers of the steps' episodes.
     """
-    mean, nothing, odd = steps.mean(copying), q.new_zeros(()), _odd(row)
+    mean, nothing, odd = steps.mean(copying), q.new_zeros(()), _odd(episode)
     numbers = collect_losses(mean, q, returns, entropy, steps, nothing, nothing, 0.0).numbers
     of_others = torch.stack([odd, ~odd]) | steps.left_out
     critic = 2 * (q - returns).masked_fill(of_others, 0).square().sum() / steps.number

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-FIELDS = 7  # stream, first, steps, burn-in, before, begin, tokens
+FIELDS = 8  # stream, first, steps, burn-in, before, slot, begin, tokens
 
 
 @triton.jit
@@ -39,8 +39,9 @@ def place(
     tl.store(windows + 2 * B + b, steps)
     tl.store(windows + 3 * B + b, warm)
     tl.store(windows + 4 * B + b, before)
-    tl.store(windows + 5 * B + b, (b * WIDTH).to(tl.int64))
-    tl.store(windows + 6 * B + b, steps + 1)
+    tl.store(windows + 5 * B + b, slot)
+    tl.store(windows + 6 * B + b, (b * WIDTH).to(tl.int64))
+    tl.store(windows + 7 * B + b, steps + 1)
     for begin in range(0, WIDTH, BLOCK):
         t = begin + tl.arange(0, BLOCK)
         row = stream * ROWS + (first + t) % ROWS
@@ -150,7 +151,7 @@ def place_windows(
     numbers: Tensor, entries: Tensor, episodes: Tensor, *, rows: int, nothing: int, context: int,
     burn_in: int, width: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Windows (7, B), storage rows of tokens (B, W) and of transitions (B, W-1), and `valid`."""
+    """Windows (8, B), storage rows of tokens (B, W) and of transitions (B, W-1), and `valid`."""
     batch, device = numbers.shape[1], entries.device
     windows = torch.empty(FIELDS, batch, dtype=torch.int64, device=device)
     token = torch.empty(batch, width, dtype=torch.int64, device=device)

@@ -30,6 +30,7 @@ class Windows(NamedTuple):
     steps: Tensor  # transitions, burn-in included: steps + 1 tokens
     burn_in: Tensor  # transitions that only warm the encoder up
     before: Tensor  # stored transitions of the episode before the first token
+    slot: Tensor  # of the episode in the table
 
 
 class Places(NamedTuple):
@@ -95,7 +96,7 @@ def windows_of(entries: Tensor, slot: Tensor, start: Tensor, stop: Tensor, burn_
     stream, first, _ = entries.index_select(1, slot)
     warm = start.clamp(max=burn_in)
     before = start - warm
-    return Windows(stream, first + before, stop - before, warm, before)
+    return Windows(stream, first + before, stop - before, warm, before, slot)
 
 
 def one_a_row(windows: Windows, *, rows: int, nothing: int, width: int) -> Places:

@@ -51,12 +51,16 @@ class Batch(NamedTuple):
     valid: Tensor  # (B, T) bool: transitions that count in losses
     lengths: Tensor  # (B,) int64: tokens of the row that are not padding
     reset: Tensor | None = None  # (B, T+1) bool
-    row: Tensor | None = None  # (B, T) int64: where a step is stored, the same at every visit
+    episode: Tensor | None = None  # (B, T) int64: the number of a step's episode in the replay
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Apply `function` to every tensor."""
         others = [None if x is None else function(x) for x in self[1:]]
         return Batch(self.observation.map(function), *others)  # type: ignore[arg-type]
+
+    def counted_actions(self) -> Tensor:
+        """Return the actions, zero where no step counts."""
+        return self.action.masked_fill(~self.valid[..., None], 0)
 
 
 class Cut(NamedTuple):
@@ -130,12 +134,13 @@ class Layout(NamedTuple):
     lengths: Tensor  # (B,)
     reset: Tensor | None  # (B, T+1) bool
     begins: Tensor  # (windows,) the flat place of each window's first token
+    episode: Tensor  # (B, T): the slot of the episode
 
 
 def lay_one_a_row(windows: Windows, storage: Storage, width: int) -> Layout:
     """Lay a window a row, `width` tokens wide, with fixed shapes and no host read."""
     rows, nothing = storage.rows, storage.nothing
-    return _layout(one_a_row(windows, rows=rows, nothing=nothing, width=width))
+    return _layout(windows, one_a_row(windows, rows=rows, nothing=nothing, width=width))
 
 
 def sample_one_a_row(
@@ -147,11 +152,12 @@ def sample_one_a_row(
         uniform(table, batch, 2, generator), *table, rows=storage.rows, nothing=storage.nothing,
         context=context, burn_in=burn_in, width=context + burn_in + 1,
     )  # fmt: skip
-    return windows, _layout(places)
+    return windows, _layout(windows, places)
 
 
-def _layout(places: Places) -> Layout:
-    return Layout(reset=None, **places._asdict())
+def _layout(windows: Windows, places: Places) -> Layout:
+    episode = windows.slot[:, None].expand_as(places.step)
+    return Layout(reset=None, **places._asdict(), episode=episode)
 
 
 def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
@@ -159,7 +165,7 @@ def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
 
     Shapes depend on what was drawn, so the windows are read on the host.
     """
-    stream, first, steps, burn_in, _ = (x.cpu().numpy() for x in windows)
+    stream, first, steps, burn_in, _, slot = (x.cpu().numpy() for x in windows)
     sizes = steps + 1
     row, column, used = first_fit_decreasing(sizes, width)
     width = int(used.max())
@@ -179,7 +185,10 @@ def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
     warm.reshape(-1)[place] = inside < burn_in[window]
     reset = np.zeros(token.shape, np.bool_)
     reset.reshape(-1)[begins] = True
-    arrays = (token, step, (step != storage.nothing) & ~warm[:, :-1], used, reset, begins)
+    episode = np.zeros_like(token)
+    episode.reshape(-1)[place] = slot[window]
+    valid = (step != storage.nothing) & ~warm[:, :-1]
+    arrays = (token, step, valid, used, reset, begins, episode[:, :-1])
     return Layout(*(torch.from_numpy(x).to(storage.device) for x in arrays))
 
 
@@ -234,7 +243,9 @@ def collate(
         if observation.previous_reward is not None:
             rewards = observation.previous_reward.view(-1)
             rewards.index_copy_(0, layout.begins, storage.read("reward", before))
-    return Batch(observation, *steps[1:], layout.valid, layout.lengths, layout.reset, layout.step)
+    return Batch(
+        observation, *steps[1:], layout.valid, layout.lengths, layout.reset, layout.episode
+    )
 
 
 def _row_before(windows: Windows, storage: Storage) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 from torch import Tensor
 
 from kalmanac._files.durable import make_folder
+from kalmanac._sac.cuda_graph import Row
 from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.sb3_arguments import CHECKPOINT_CALLBACK, answering
 
@@ -92,7 +93,10 @@ class Callback:
         """After the step that finished this training episode."""
 
     def on_update(self, model: "RecurrentSAC", metrics: Mapping[str, Tensor]) -> None:
-        """After an update, on a GPU perhaps some more. Reading one of the 0-d metrics waits."""
+        """After an update, on a GPU perhaps some more. Reading one of the 0-d metrics waits.
+
+        They cannot be changed; `dict(metrics)` can.
+        """
 
     def on_step(self, model: "RecurrentSAC") -> bool | None:
         """After a vector step and its updates. False ends the training."""
@@ -158,8 +162,9 @@ class Callbacks(Callback):
 
     def on_update(self, model: "RecurrentSAC", metrics: Mapping[str, Tensor]) -> None:
         """See `Callback`."""
+        row = Row.of(metrics)  # one kind, however the update was made
         for member in self.members:
-            member.on_update(model, metrics)
+            member.on_update(model, row)
 
     def on_step(self, model: "RecurrentSAC") -> bool:
         """False if any of them says so; all are asked."""

@@ -78,6 +78,14 @@ class Row(Mapping[str, Tensor]):
     def __init__(self, places: Mapping[str, int], numbers: Tensor) -> None:
         self.places, self.numbers = places, numbers
 
+    @staticmethod
+    def of(metrics: Metrics) -> "Row":
+        """The same metrics as a row, if they are none."""
+        if isinstance(metrics, Row):
+            return metrics
+        places = {name: i for i, name in enumerate(metrics)}
+        return Row(places, torch.stack([*metrics.values()]))
+
     def __getitem__(self, name: str) -> Tensor:
         return self.numbers[self.places[name]]
 
@@ -87,14 +95,12 @@ class Row(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.places)
 
-
-def side_by_side(metrics: Metrics) -> Tensor:
-    """All of them as one tensor."""
-    return metrics.numbers if isinstance(metrics, Row) else torch.stack([*metrics.values()])
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 # a graph, the places of metrics, and where it leaves those of all rounds and branches
-RecordedGraph = tuple[torch.cuda.CUDAGraph, list[dict[str, int]], Tensor]
+RecordedGraph = tuple[torch.cuda.CUDAGraph, list[Mapping[str, int]], Tensor]
 
 
 class GraphedUpdates:
@@ -164,8 +170,9 @@ class GraphedUpdates:
                 graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, pool, self._main):
             metrics = self._run_branches(rounds)
-            numbers = torch.cat([side_by_side(branch) for branch in metrics])
-        return graph, [{name: i for i, name in enumerate(x)} for x in metrics], numbers
+            rows = [Row.of(branch) for branch in metrics]
+            numbers = torch.cat([row.numbers for row in rows])
+        return graph, [row.places for row in rows], numbers
 
 
 @contextmanager
@@ -244,5 +251,11 @@ class GraphedCall:
         with garbage_collection_paused(), torch.cuda.graph(graph, stream=self._stream):
             outputs = self.function(placeholders)
             if self.carried:
-                torch._foreach_copy_(placeholders[1:], outputs[1 - len(inputs) :])
+                # what is another input, such as the one of the step before, is gone by then
+                given = {x.untyped_storage().data_ptr() for x in placeholders}
+                after = [
+                    x.clone() if x.untyped_storage().data_ptr() in given else x
+                    for x in outputs[1 - len(inputs) :]
+                ]
+                torch._foreach_copy_(placeholders[1:], after)
         return graph, placeholders, outputs

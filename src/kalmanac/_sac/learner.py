@@ -12,13 +12,11 @@ from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import draw_dropout_from
 from kalmanac._observation import Observation, PartSize, Sizes
 from kalmanac._ops.cuda_streams import ForkedStreams
-from kalmanac._ops.data_losses import advantage_weights, near_data
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
     OBJECTIVES,
     Losses,
     Rules,
-    Shares,
     continuous_losses,
     discrete_losses,
     fused_continuous_losses,
@@ -27,7 +25,7 @@ from kalmanac._ops.sac_losses import (
 from kalmanac._ops.squashed_gaussian import fused_taken
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings, Pretrained
-from kalmanac._sac.data_update import Near, Seen, trusted
+from kalmanac._sac.data_update import Near
 from kalmanac._sac.diagnostics import diagnose
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.generators import load_generator, split_prefixes
@@ -182,16 +180,8 @@ class Learner:
             read_history(batch, privileged=True) if self.settings.privileged_critic else history
         )
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
-        data = None if near is None else Near(1 - near, online)
+        data = None if near is None else Near(1 - near, online, self.trust, self.rules.gamma)
         return losses(batch, history, critic_history, data)
-
-    def _strength(self, near: Near, seen: Seen) -> float | Tensor:
-        """How far this update prefers better actions; what is trusted is known before it."""
-        if near.share is not None:
-            return near.strength
-        strength = trusted(near.strength, self.trust)
-        seen.learn_trust(self.trust)
-        return strength
 
     def _discrete_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near | None
@@ -207,18 +197,11 @@ class Learner:
             torch.no_grad()(lambda: target.head(*target.network.encode(critic_history))),
             lambda: critic.head(*critic.network.encode(now)),
         )
+        copies = None
         if near is not None:
-            action, every = _counted(batch), q[:, :, : batch.action.shape[1]]
-            here, q_taken = Shares.of(logits[:, :-1]), (every * action).sum(-1)
-            with torch.no_grad():
-                value = (here.share.movedim(0, -1) * every).sum(-1)
-                next_value = Shares.of(logits[:, 1:]).value(following[:, :, 1:])
-            seen = Seen.of(batch, q_taken, value, next_value, self.rules.gamma)
-            strength = self._strength(near, seen)
-            counts = advantage_weights(seen.advantage, seen.steps, strength)
-            copying = counts * actor.distribution.cloning_loss(logits[:, :-1], action)
+            copies = near.discrete(batch, actor.distribution, logits, q, following)
             if near.share is None:
-                return seen.losses(copying, here.entropy, q_taken)
+                return copies.alone()
         goal: float | Tensor = self.entropy_goal
         if allowed is not None and self.learns_temperature:
             goal = self.settings.goal_among(allowed.sum(-1))
@@ -226,9 +209,7 @@ class Learner:
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
             self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
-        if near is None or near.share is None:
-            return losses
-        return near_data(losses, copying, q_taken, seen.steps, near.share)
+        return losses if copies is None else copies.beside(losses)
 
     def _continuous_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near | None
@@ -248,27 +229,19 @@ class Learner:
             next_value = self.target.q_values(*next_features).following().frozen(next_output.action)
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
-        action = _counted(batch)
-        q = q_values.taken(action)
+        q = q_values.taken(batch.counted_actions())
+        copies = None
         if near is not None:
-            here = parameters[:, :-1]
-            with torch.no_grad():  # a draw would be noise in advantages and in what they are to be
-                value = q_values.frozen_twins(distribution.mode(here))
-            seen = Seen.of(batch, q, value, next_value, self.rules.gamma)
-            std = distribution.named(here.detach())["action_log_std"].exp()
-            strength = self._strength(near, seen)
-            goal = seen.better(action, q_values, std, strength) if near.strength else action
-            copying = distribution.cloning_loss(here, goal)
+            here = parameters[:, :-1], output.entropy
+            copies = near.continuous(batch, distribution, *here, q_values, q, next_value)
             if near.share is None:
-                return seen.losses(copying, output.entropy, q)
+                return copies.alone()
         losses = continuous_losses(
             q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
             batch.reward, batch.terminated, batch.valid, self.log_alpha, self.rules,
             entropy_goal=self.entropy_goal,
         )  # fmt: skip
-        if near is None or near.share is None:
-            return losses
-        return near_data(losses, copying, q, seen.steps, near.share)
+        return losses if copies is None else copies.beside(losses)
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
@@ -362,11 +335,6 @@ class Learner:
         if self.actor.training is not training:
             for module in (self.actor, self.critic, self.target):
                 module.train(training)
-
-
-def _counted(batch: Batch) -> Tensor:
-    """The actions of the batch, zero where no step counts."""
-    return batch.action.masked_fill(~batch.valid[..., None], 0)
 
 
 def _metrics(values: Mapping[str, Tensor]) -> Metrics:

@@ -165,6 +165,8 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     counts |= {"pretrained.steps": before.steps, "pretrained.data": before.data}
     if not 0 <= before.near_data <= 1:
         raise ValueError(f"near_data: got {before.near_data!r}, expected a number in [0, 1]")
+    if not -1 <= before.trust <= 1:
+        raise ValueError(f"trust: got {before.trust!r}, expected a number in [-1, 1]")
     for name, number in counts.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")

@@ -152,8 +152,11 @@ class RecurrentSAC(Agent):
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
         work.make(updates, self, callbacks)
-        stays = near_data and 1 - float(trusted(1 - near_data, policy.learner.trust))
-        policy.learner.pretrained = Pretrained(stays, self.num_timesteps, self.replay.steps)
+        trust = policy.learner.trust
+        policy.learner.pretrained = Pretrained(
+            near_data and 1 - float(trusted(1 - near_data, trust)), self.num_timesteps,
+            self.replay.steps, float(trust),
+        )  # fmt: skip
         return self
 
     @answering(LEARN)
@@ -343,7 +346,8 @@ class RecurrentSAC(Agent):
             self.learner.load_actor(document["policy"])
         else:
             self.learner.load_state_dict(document["learner"])
-        self.learner.pretrained = Pretrained(*document.get("pretrained", ()))
+        self.learner.pretrained = before = Pretrained(*document.get("pretrained", ()))
+        self.learner.trust.fill_(before.trust)
         if self.normalizer is not None:
             self.normalizer.load_state_dict(document["normaliser"])
         if self.return_scale is not None:

@@ -22,7 +22,7 @@ from kalmanac._files.metric_writers import (
 )
 from kalmanac._messages import expect_known
 from kalmanac._sac.callbacks import Callback
-from kalmanac._sac.cuda_graph import side_by_side
+from kalmanac._sac.cuda_graph import Row
 from kalmanac._sac.episode_streams import Episode
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class TrainingMeans:
     def add_update(self, metrics: Mapping[str, Tensor]) -> None:
         """Add the numbers up where they are: reading them would wait for the device."""
         self.updates += 1
-        row = side_by_side(metrics).detach()
+        row = Row.of(metrics).numbers.detach()
         if self._sums is None:
             self._names, self._sums = list(metrics), row.clone()
         else:
