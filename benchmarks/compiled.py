@@ -39,7 +39,8 @@ from gpu_updates import rate
 from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
 from kalmanac._ops.dispatch import TRITON
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, garbage_collection_paused
+from kalmanac._ops.graphed_call import WARM_UP, garbage_collection_paused
+from kalmanac._sac.cuda_graph import GraphedUpdates, UpdateWith
 from record import on_record, save
 from report import print_table
 from update import SMALL, TASKS, Task, make_learner

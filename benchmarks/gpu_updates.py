@@ -23,8 +23,9 @@ from torch.profiler import ProfilerActivity, profile
 import jax_peer
 from experience import filled
 from kalmanac._ops.cuda_streams import ForkedStreams
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._replay.buffer import Replay
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, Work, run_eagerly
+from kalmanac._sac.cuda_graph import GraphedUpdates, Work, run_eagerly
 from kalmanac._sac.learner import Learner, Metrics
 from kalmanac._sac.loop import ROUNDS
 from plain_sac import PlainSAC

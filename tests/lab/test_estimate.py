@@ -7,8 +7,8 @@ import torch
 
 from kalmanac._lab.factory import full_batch, make_model, training_environment
 from kalmanac._lab.resources import estimate, mean_seconds, update_as_trained
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import WARM_UP
 from tests.lab.tiny import TINY
 
 

@@ -1,15 +1,21 @@
 """Whatever is done to a replay, it shows what plain lists of episodes hold."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kalmanac._ops import graphed_call
 from kalmanac._replay import buffer as room
+from kalmanac._replay import episodes as table
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import RULES
 from tests.replay.model import CONTINUOUS, DISCRETE, Twin, assert_same
+from tests.tape import on_tape
 
 END = st.sampled_from(["", "", "", "terminated", "truncated", "both"])
 
@@ -98,5 +104,76 @@ def _some(streams: list[int]) -> st.SearchStrategy[list[int]]:
     return st.lists(st.sampled_from(streams), unique=True)
 
 
+class RecordedMachine(ReplayMachine):
+    """The same with a table of its own on the device, and writes that are replayed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        on_tape(self.patch)
+        self.patch.setattr(room, "can_record", lambda device: True)
+        self.patch.setattr(table, "is_host", lambda device: False)
+        self.patch.setattr(graphed_call, "WARM_UP", 0)
+
+
+RecordedMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+test_recorded_writes_agree_with_lists_of_episodes = RecordedMachine.TestCase
 ReplayMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40)
 test_replay_agrees_with_lists_of_episodes = ReplayMachine.TestCase
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """A replay of two streams whose writes are recorded, and the tapes."""
+    tapes = on_tape(monkeypatch)
+    monkeypatch.setattr(room, "can_record", lambda device: True)
+    monkeypatch.setattr(table, "is_host", lambda device: False)
+    twin = Twin(DISCRETE, 2)
+    twin.begin([0, 1])
+    return twin, tapes
+
+
+def step(twin, times):
+    for _ in range(times):
+        twin.add([0, 1], [False, False], [False, False])
+
+
+def test_a_step_is_recorded_once_and_replayed_until_the_storage_moves(recorded):
+    twin, tapes = recorded
+    step(twin, graphed_call.WARM_UP)
+    assert tapes == []
+    step(twin, 5)
+    assert [tape.replays for tape in tapes] == [5]
+    twin.replay.reserve(10_000)
+    step(twin, graphed_call.WARM_UP + 2)
+    assert [tape.replays for tape in tapes] == [5, 2], "recorded anew, where the storage is now"
+    twin.sample(20, 8, packed=True)
+
+
+def test_who_wants_no_graph_has_none(recorded):
+    twin, tapes = recorded
+    twin.replay.graph = False
+    step(twin, graphed_call.WARM_UP + 5)
+    assert tapes == []
+
+
+def test_writes_of_many_shapes_are_not_all_recorded(recorded, monkeypatch):
+    twin, tapes = recorded
+    monkeypatch.setattr(room, "MOST_RECORDINGS", 1)
+    step(twin, graphed_call.WARM_UP + 1)
+    for _ in range(graphed_call.WARM_UP + 1):
+        twin.add([0], [False], [False])
+    step(twin, 1)
+    assert [tape.replays for tape in tapes] == [2]
+    twin.sample(20, 8, packed=True)
+
+
+def test_a_replay_goes_with_its_last_user(recorded):
+    twin, _ = recorded
+    step(twin, graphed_call.WARM_UP + 2)
+    gone = weakref.ref(twin.replay)
+    gc.disable()
+    try:
+        del twin.replay
+        assert gone() is None, "no recording holds the steps"
+    finally:
+        gc.enable()

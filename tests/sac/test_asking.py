@@ -1,10 +1,9 @@
 """Policies that are asked at once answer what each answers alone, from a recorded graph, too.
 
-Where there is no GPU, a tape stands for CUDA's graphs: it keeps the operations and their tensors,
-and a replay runs them again, into the same places.
+Where there is no GPU, a tape stands for CUDA's graphs (`tests/tape.py`).
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -15,12 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kalmanac._encoders.registry import ENCODERS
 from kalmanac._envs.best_arm import BestArmVector
 from kalmanac._observation import Observation
-from kalmanac._sac import cuda_graph, loop, normalization, policy
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedCall
+from kalmanac._ops import graphed_call
+from kalmanac._ops.graphed_call import WARM_UP, GraphedCall
+from kalmanac._sac import loop, normalization, policy
 from kalmanac._sac.loop import TrainingLoop
 from kalmanac._sac.policy import Asking, Question
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small, wandering
+from tests.tape import on_tape
 
 
 class Plain(TorchDispatchMode):
@@ -30,64 +31,10 @@ class Plain(TorchDispatchMode):
         return work(*given, **(named or {}))
 
 
-class Tape(TorchDispatchMode):
-    """What was done while it was entered, to be done again."""
-
-    def __init__(self):
-        super().__init__()
-        self.done, self.replays, self.generators = [], 0, []
-
-    def register_generator_state(self, generator):
-        self.generators.append((generator, generator.get_state()))
-
-    def __torch_dispatch__(self, work, types, given=(), named=None):
-        # CUDA only notes what is recorded: nothing that was there before may change
-        at_once = work is not torch.ops.aten._foreach_copy_.default
-        result = work(*given, **(named or {})) if at_once else None
-        self.done.append((work, given, named or {}, result))
-        return result
-
-    @torch.no_grad()
-    def replay(self):
-        self.replays += 1
-        for work, given, named, result in self.done:
-            again = work(*given, **named)
-            for place, x in zip(_tensors(result), _tensors(again), strict=True):
-                if x.data_ptr() != place.data_ptr():
-                    place.copy_(x)
-
-
-def _tensors(result):
-    each = result if isinstance(result, list | tuple) else [result]
-    return [x for x in each if isinstance(x, torch.Tensor)]
-
-
-class Stream:
-    device = torch.device("cpu")
-
-    def __init__(self, device=None):
-        pass
-
-
 @pytest.fixture
 def tapes(monkeypatch):
     """Recordings of acting; updates stay eager."""
-    made = []
-
-    def new():
-        made.append(Tape())
-        return made[-1]
-
-    @contextmanager
-    def recording(tape, stream=None):
-        with torch.no_grad(), tape:
-            yield
-        for generator, state in tape.generators:
-            generator.set_state(state)
-
-    for name, fake in {"Stream": Stream, "CUDAGraph": new, "graph": recording}.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    made = on_tape(monkeypatch)
     monkeypatch.setattr(policy, "can_record", lambda device: True)
     monkeypatch.setattr(normalization, "watched", lambda: False)  # a recording is no trace
     with Plain():
@@ -227,7 +174,7 @@ def test_seeds_that_are_asked_at_once_train_as_they_do_alone(tapes, monkeypatch,
     together = trained(True, monkeypatch, "vssm+kf", **how)
     recorded = [tape.replays for tape in tapes]
     assert max(recorded, default=0) > 10
-    monkeypatch.setattr(policy, "can_record", cuda_graph.can_record)
+    monkeypatch.setattr(policy, "can_record", graphed_call.can_record)
     the_same(together, trained(False, monkeypatch, "vssm+kf", **how))
 
 

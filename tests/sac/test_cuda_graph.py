@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from kalmanac._observation import Sizes
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith
+from kalmanac._sac.cuda_graph import GraphedUpdates, UpdateWith
 from kalmanac._sac.learner import Learner
 from tests.sac.cases import DISCRETE, batch, both_kinds, make_learner, observing
 from tests.sac.test_images import SIZES as IMAGES

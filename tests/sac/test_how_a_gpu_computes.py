@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kalmanac._envs.best_arm import BestArmVector
-from kalmanac._sac import cuda_graph
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.sac.small import small
 
@@ -39,7 +39,7 @@ def test_products_and_graphs_are_as_asked_for(
 
     monkeypatch.setattr(learner, "update", seen)
     model.learn(1_000)
-    assert model.num_updates > cuda_graph.WARM_UP + 5
+    assert model.num_updates > WARM_UP + 5
     recorded = model._attached()._graphed_updates
     assert recorded is not None
     assert bool(recorded._recordings) is graph

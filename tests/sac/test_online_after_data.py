@@ -6,9 +6,9 @@ import torch
 
 from kalmanac._envs.track import Track
 from kalmanac._files.document import BadFileError
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._sac import config
 from kalmanac._sac.config import NEGLIGIBLE, AgentSettings, Pretrained
-from kalmanac._sac.cuda_graph import WARM_UP
 from kalmanac._sac.episode_data import EpisodeData
 from kalmanac._sac.model_file import read_model, write_model
 from kalmanac._sac.recurrent_sac import RecurrentSAC

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._replay.sampling import Batch
-from kalmanac._sac.cuda_graph import WARM_UP
 from kalmanac._sac.episode_data import EpisodeData
 from kalmanac._sac.networks import read_history
 from kalmanac._sac.recurrent_sac import RecurrentSAC

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedCall, GraphedUpdates, Work
+from kalmanac._ops.graphed_call import WARM_UP, GraphedCall
+from kalmanac._sac.cuda_graph import GraphedUpdates, Work
 
 CPU = torch.device("cpu")
 

@@ -13,15 +13,20 @@ from kalmanac._sac.episode_streams import Episode
 from tests.sac.small import small
 
 
-def checked(values, *, largest=1.0, truncated=True, bootstraps=True, episodes=EPISODES):
-    """A check that has seen episodes, and mean Q as `values` at its looks."""
-    check = ValueCheck(bootstraps_truncated=bootstraps)
+def checked(
+    values, *, largest=1.0, truncated=True, bootstraps=True, episodes=EPISODES, temperatures=None,
+    gamma=0.9,
+):  # fmt: skip
+    """A check that has seen episodes, and mean Q as `values` at its looks; the entropy is 2."""
+    check = ValueCheck(bootstraps_truncated=bootstraps, gamma=gamma)
     for i in range(episodes):
         size = largest if i == 0 else 0.5 * largest
         check.on_episode(Episode(-size, 5, not truncated, 0, {}))
-    for value in values:
+    for value, temperature in zip(values, temperatures or [0.1] * len(values), strict=True):
+        numbers = {"q_mean": value, "ent_coef": temperature, "entropy": 2.0}
+        metrics = {f"train/{name}": torch.tensor(x) for name, x in numbers.items()}
         for _ in range(EVERY):
-            check.on_update({"train/q_mean": torch.tensor(value)})
+            check.on_update(metrics)
     return check
 
 
@@ -49,10 +54,25 @@ def test_without_a_bootstrap_at_truncation_the_cause_is_another_one(how):
         {"values": [20.0, 30.0, 25.0, 30.0, 28.0, 27.0]},  # they do not run away
         {"values": [20.0, 30.0, 40.0], "largest": 0.0},  # nobody knows the scale
         {"values": [20.0, 30.0, 40.0], "episodes": EPISODES - 1},
+        # the bonus of a falling temperature, at most 3, 2.5 and 2 · 2 / (1 − 0.9), and 10 beyond it
+        {"values": [12.0, 20.0, 40.0, 49.0], "temperatures": [4.0, 3.0, 2.5, 2.0]},
     ],
 )
 def test_what_may_be_right_is_not_told_of(how):
     assert not checked(**how).warned
+
+
+@pytest.mark.parametrize(
+    ("values", "temperatures"),
+    [
+        ([12.0, 20.0, 40.0], [1.0, 1.1, 1.2]),  # the temperature grows with them
+        ([12.0, 20.0, 40.0], [1.0, 1.0, 1.0]),  # it is fixed
+        ([31.0, 32.0, 33.0], [1.1, 1.05, 1.0]),  # it falls, and cannot be worth so much
+    ],
+)
+def test_a_temperature_accounts_for_its_bonus_while_it_falls(values, temperatures):
+    with pytest.warns(RunawayValuesWarning):
+        checked(values, temperatures=temperatures)
 
 
 class Counter(gymnasium.Env):

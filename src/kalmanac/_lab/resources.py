@@ -29,10 +29,11 @@ from kalmanac._ops.device import (
     synchronize,
 )
 from kalmanac._ops.dispatch import packs_rows
+from kalmanac._ops.graphed_call import WARM_UP, can_record
 from kalmanac._replay.buffer import bytes_needed
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import WARM_UP, GraphedUpdates, UpdateWith, can_record
+from kalmanac._sac.cuda_graph import GraphedUpdates, UpdateWith, run_eagerly
 from kalmanac._sac.environment_failure import closed
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -91,7 +92,7 @@ def _of_group() -> int | None:
 
 
 GB = 1e9
-FEW = 8  # windows to measure with: all of them might not fit
+FEW = 8  # windows to measure with, where all of them take long or do not fit
 WORKSPACES = 512 * 10**6  # of libraries, on all streams of a run on a GPU
 SPARE = 0.05  # of the free memory: allocators do not fill it to the last byte
 
@@ -162,34 +163,40 @@ def memory_needed(experiment: Experiment, learner: Learner) -> MemoryNeed:
 
 
 def update_bytes(experiment: Experiment, learner: Learner) -> int:
-    """What an update with full windows holds at its largest: measured with a few, times the rest.
+    """What an update with full windows holds at its largest; a copy of the learner makes it.
 
-    A copy of the learner does it.
+    On a GPU it is one with all windows, as the training makes them: kernels for another number of
+    them would be compiled for this alone. Elsewhere, and where these do not fit, a few windows are
+    measured, and the others counted as they are.
     """
-    rows = min(experiment.batch_size, FEW)
-    few = dataclasses.replace(experiment, batch_size=rows)
-    try:
-        size = _peak_of_update(
-            copy.deepcopy(learner), full_batch(learner.sizes, few, learner.device)
-        )
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not isinstance(explain(error), str):
-            raise
-        raise NoRoomError(
-            f"memory: got windows of which {rows} do not fit on {kind(learner.device)}, expected a "
-            f"context_length smaller than {experiment.context_length}"
-        ) from None
-    finally:
-        release()
-    return size * experiment.batch_size // rows
+    few = min(experiment.batch_size, FEW)
+    sizes = (experiment.batch_size, few) if can_record(learner.device) else (few,)
+    for rows in dict.fromkeys(sizes):
+        some = dataclasses.replace(experiment, batch_size=rows)
+        try:
+            batch = full_batch(learner.sizes, some, learner.device)
+            peak = _peak_of_update(copy.deepcopy(learner), batch, experiment.tf32)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not isinstance(explain(error), str):
+                raise
+            continue
+        finally:
+            release()
+        return peak * experiment.batch_size // rows
+    raise NoRoomError(
+        f"memory: got windows of which {few} do not fit on {kind(learner.device)}, expected a "
+        f"context_length smaller than {experiment.context_length}"
+    )
 
 
-def _peak_of_update(learner: Learner, batch: Batch) -> int:
+def _peak_of_update(learner: Learner, batch: Batch, tf32: bool) -> int:
     """The batch, and what is kept of the forward pass until the backward one has read it."""
     batch_bytes = sum(x.nbytes for x in (*batch.observation, *batch[1:]) if x is not None)
+    work = UpdateWith(learner, batch)
+    work.tf32 = tf32
 
     def update() -> None:
-        learner.update(batch)
+        run_eagerly(work)
         learner.streams.forget()
 
     if (peak := peak_on_gpu(update, learner.device)) is not None:

@@ -4,7 +4,7 @@ Sub-trajectories are right-padded and hold T+1 observations. Windows begin with 
 and a zero previous action; the true previous action, rewards as inputs and burn-in are options.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kalmanac._observation import Observation, Sizes
-from kalmanac._ops.transfer import sent
+from kalmanac._ops.graphed_call import GraphedCall, can_record
+from kalmanac._ops.transfer import is_host, packed, sent, unpacked
 from kalmanac._ops.windows import Windows
 from kalmanac._replay.episodes import Episodes
 from kalmanac._replay.sampling import (
@@ -41,6 +42,7 @@ from kalmanac._replay.storage import (
 )
 
 FIRST_ROWS = 256  # of each stream; doubled when needed
+MOST_RECORDINGS = 16  # of writes of different shapes; further ones stay eager
 
 
 class StoredEpisode(NamedTuple):
@@ -59,6 +61,8 @@ class Replay:
     a stream's next transition would exceed its share, its oldest episode leaves as a whole. An
     open episode longer than the share keeps its newest transitions, and is from then on an
     episode that begins where they begin: its first token has no previous action.
+
+    On a GPU, `add` is replayed from a CUDA graph, unless `graph` says no.
     """
 
     def __init__(
@@ -76,6 +80,9 @@ class Replay:
         rows = FIRST_ROWS if self._most_rows is None else min(FIRST_ROWS, self._most_rows)
         self._storage = Storage(sizes, streams, rows, self.device)
         self._episodes = Episodes(streams, share, rows, self.device)
+        self.graph = True
+        self._recorded_places: tuple[object, ...] = ()  # what the recorded writes write to
+        self._recordings: dict[Hashable, GraphedCall] = {}
 
     @property
     def steps(self) -> int:
@@ -141,7 +148,7 @@ class Replay:
         head = self._episodes.head[at]
         then, now = self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)
         self._episodes.extend(at)
-        self._write((then, done), (now, token))
+        self._write((then, done), (now, token), every_step=True)
         self._episodes.close(at[ends | stops])
 
     def add_episode(self, episode: StoredEpisode) -> None:
@@ -278,15 +285,42 @@ class Replay:
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 
-    def _write(self, *writes: tuple[Tensor, dict[str, Tensor]]) -> None:
-        """Store fields at rows, one value each, and the table's news with them in one copy."""
+    def _write(self, *writes: tuple[Tensor, dict[str, Tensor]], every_step: bool = False) -> None:
+        """Store fields at rows, one value each, and the table's news with them in one copy.
+
+        What is written at every step is worth recording.
+        """
+        names = tuple(tuple(fields) for _, fields in writes)
         values = [x for rows, fields in writes for x in (rows, *fields.values())]
-        arrived = iter(sent([*values, *self._episodes.news()], self.device))
-        for _, fields in writes:
-            rows = next(arrived)
-            for name in fields:
-                self._storage.fields[name].index_copy_(0, rows, next(arrived))
-        self._episodes.take_in(list(arrived))
+        values += self._episodes.news()
+        recording = self._recording(names, values) if every_step and self.graph else None
+        if recording is None:
+            arrived = sent(values, self.device)
+            _take_in(names, arrived, self._storage.fields, self._episodes)
+        else:
+            recording([packed(values, self.device)])
+
+    def _recording(
+        self, names: tuple[tuple[str, ...], ...], values: list[Tensor]
+    ) -> GraphedCall | None:
+        """The recorded write of such values, where there can be one."""
+        if not (can_record(self.device) and all(is_host(x.device) for x in values)):
+            return None
+        places = self._storage.fields, self._episodes.entries
+        if any(x is not y for x, y in zip(places, self._recorded_places, strict=False)):
+            self._recordings = {}
+        self._recorded_places = places
+        key = (names, *((x.shape, x.dtype) for x in values))
+        if key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
+            fields, episodes, device = self._storage.fields, self._episodes, self.device
+
+            def write(inputs: list[Tensor]) -> list[Tensor]:
+                arrived = inputs[0].to(device, non_blocking=True)
+                _take_in(names, unpacked(arrived, values), fields, episodes)
+                return []
+
+            self._recordings[key] = GraphedCall(write, [], device, what="storing")
+        return self._recordings.get(key)
 
     def _make_rows(self, streams: Indices, more: int = 1) -> None:
         needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows
@@ -300,6 +334,19 @@ class Replay:
         if rows > self._storage.rows:
             self._storage.grow(rows, self._episodes.head)
             self._episodes.index_rows(rows)
+
+
+def _take_in(
+    names: tuple[tuple[str, ...], ...], arrived: list[Tensor], fields: dict[str, Tensor],
+    episodes: Episodes,
+) -> None:  # fmt: skip
+    """Put what has arrived on the device in its place: rows and named fields, then news."""
+    tensors = iter(arrived)
+    for written in names:
+        rows = next(tensors)
+        for name in written:
+            fields[name].index_copy_(0, rows, next(tensors))
+    episodes.take_in(list(tensors))
 
 
 def bytes_needed(

@@ -45,6 +45,11 @@ class Episodes:
         """Episodes with at least one transition, finished or not."""
         return int(self._count[0])
 
+    @property
+    def entries(self) -> Tensor:
+        """The table on the device, as far as it is up to date; another tensor after it grew."""
+        return self._entries
+
     def table(self) -> Table:
         """Return the table on the device, up to date."""
         self.take_in(sent(self.news(), self.device))

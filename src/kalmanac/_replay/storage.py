@@ -253,10 +253,13 @@ def _array(name: str, x: Values) -> NDArray[Any]:
 
 def _floats(name: str, x: Values, shape: tuple[int, ...]) -> Tensor:
     """float32 where they are: what comes from the host is checked there, without a device."""
-    tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(_array(name, x))
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {shape}")
-    return tensor.to(torch.float32)
+    values = x.detach() if isinstance(x, Tensor) else _array(name, x)
+    if values.shape != shape:
+        raise ValueError(f"{name}: got shape {tuple(values.shape)}, expected {shape}")
+    if isinstance(values, Tensor):
+        return values.to(torch.float32)
+    with np.errstate(over="ignore"):  # what is infinite then is refused
+        return torch.from_numpy(values.astype(np.float32, copy=False))
 
 
 def _finite(name: str, x: Tensor, streams: Indices) -> Tensor:

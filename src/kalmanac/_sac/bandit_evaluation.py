@@ -25,8 +25,8 @@ from kalmanac._envs.best_arm_rules import (
     posterior_of,
 )
 from kalmanac._observation import Observation
+from kalmanac._ops.graphed_call import GraphedCall, can_record
 from kalmanac._ops.transfer import sent
-from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import EachStep, Evaluation
 from kalmanac._sac.policy import Policy, PolicyState
 

@@ -63,6 +63,7 @@ EVERY = 1_000  # updates between looks, at a number of half as many before: nobo
 IN_A_ROW = 3  # looks at which the values were too large, and larger than at the look before
 TIMES = 10.0  # the largest return of an episode; what lies below may be a discounted future
 EPISODES = 10  # that must have ended, so that there is a scale
+LOOKED_AT = ("train/q_mean", "train/ent_coef", "train/entropy")
 
 
 class RunawayValuesWarning(UserWarning):
@@ -79,13 +80,18 @@ class RunawayValuesWarning(UserWarning):
 class ValueCheck:
     """Compares mean Q with the returns of a training's episodes, and warns once.
 
+    While the temperature falls, Q may hold what its entropy bonus is worth in all the steps to
+    come, α H / (1 − γ): most trainings begin so, and the bonus leaves with the temperature.
     `scale` tells what rewards are multiplied by before the critic sees them.
     """
 
     def __init__(
-        self, *, bootstraps_truncated: bool, scale: Callable[[], float] = lambda: 1.0
-    ) -> None:
+        self, *, bootstraps_truncated: bool, gamma: float,
+        scale: Callable[[], float] = lambda: 1.0,
+    ) -> None:  # fmt: skip
         self._bootstraps, self._scale = bootstraps_truncated, scale
+        self._steps_to_come = 1 / max(1 - gamma, 1e-6)
+        self._temperature = 0.0  # at the look before
         self._largest, self._episodes, self._truncated = 0.0, 0, 0
         self._updates, self._before, self._suspicious = 0, 0.0, 0
         self.warned = False
@@ -100,13 +106,17 @@ class ValueCheck:
         """Look at mean Q now and then."""
         self._updates += 1
         if self._updates % EVERY == EVERY // 2:
-            self._q_mean = Returning(metrics["train/q_mean"])
+            self._seen = Returning(torch.stack([metrics[name].detach() for name in LOOKED_AT]))
         if self.warned or self._updates % EVERY:
             return
-        q = abs(float(self._q_mean.array())) / self._scale()
+        q, temperature, entropy = map(float, self._seen.array())
+        q, falls = abs(q) / self._scale(), temperature < self._temperature
+        bonus = max(temperature * entropy, 0.0) * self._steps_to_come / self._scale()
+        most = TIMES * self._largest + (bonus if falls else 0.0)
         known = self._episodes >= EPISODES and self._largest > 0
-        grows = known and q > TIMES * self._largest and q > self._before
-        self._suspicious, self._before = self._suspicious + 1 if grows else 0, q
+        grows = known and q > most and q > self._before
+        self._suspicious = self._suspicious + 1 if grows else 0
+        self._before, self._temperature = q, temperature
         if self._suspicious == IN_A_ROW:
             self.warned = True
             warnings.warn(self._message(q), RunawayValuesWarning, stacklevel=2)

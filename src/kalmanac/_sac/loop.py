@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kalmanac._ops.graphed_call import can_record
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import Schedule, scheduled_rate
-from kalmanac._sac.cuda_graph import GraphedUpdates, can_record
+from kalmanac._sac.cuda_graph import GraphedUpdates
 from kalmanac._sac.diagnostics import ValueCheck
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.policy import Asking
@@ -46,6 +47,7 @@ class Member:
         self.threads: int | None = None  # of PyTorch while it moves; None: as many as there are
         self._values = ValueCheck(
             bootstraps_truncated=training.collector.bootstrap_truncated,
+            gamma=training.settings.gamma,
             scale=lambda: training.reward_factor,
         )
         if can_record(training.policy.device):  # a recorded update knows where the replay lies

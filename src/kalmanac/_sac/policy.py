@@ -14,8 +14,8 @@ from torch import Tensor
 
 from kalmanac._observation import Observation
 from kalmanac._ops.cuda_streams import ForkedStreams
+from kalmanac._ops.graphed_call import GraphedCall, can_record
 from kalmanac._ops.transfer import Returning, packed, sent, unpacked
-from kalmanac._sac.cuda_graph import GraphedCall, can_record
 from kalmanac._sac.evaluation import PredictingModel
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale

@@ -8,11 +8,12 @@ import torch
 from torch import Generator
 
 from kalmanac._ops.dispatch import packs_rows
+from kalmanac._ops.graphed_call import can_record
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.callbacks import Callbacks
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import GraphedUpdates, Work, can_record
+from kalmanac._sac.cuda_graph import GraphedUpdates, Work
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.normalization import ReturnScale
 from kalmanac._sac.policy import Policy

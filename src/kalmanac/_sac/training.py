@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
+from kalmanac._ops.graphed_call import can_record
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.collector import Collected, Collector
 from kalmanac._sac.config import AgentSettings
-from kalmanac._sac.cuda_graph import GraphedUpdates, Work, can_record
+from kalmanac._sac.cuda_graph import GraphedUpdates, Work
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.normalization import ReturnScale
@@ -50,6 +51,7 @@ class Training(Work):
             sizes, capacity = policy.learner.sizes, settings.buffer_size
             replay = Replay(sizes, env.num_envs, capacity=capacity, device=policy.device)
         self.replay = replay
+        self.replay.graph = settings.graph
         self._stored_before = self.replay.steps
         self._make_streams(env.num_envs)
         self._state: PolicyState | None = None  # before the first vector step
@@ -274,6 +276,7 @@ class Training(Work):
 def _with_streams(replay: Replay, streams: int) -> Replay:
     """A replay that holds the same and has room for more streams; no episode may be open."""
     wider = Replay(replay.sizes, streams, capacity=replay.capacity, device=replay.device)
+    wider.graph = replay.graph
     if replay.capacity is not None:  # shares become smaller
         for episode in replay.stored_episodes():
             wider.add_episode(episode)
