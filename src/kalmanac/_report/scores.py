@@ -113,9 +113,7 @@ def scale_is_one(group: Group) -> bool:
 Scale = Callable[[Floats], Floats]
 
 
-def oracle_scale(
-    groups: Sequence[Group], of: Callable[[Group], Floats] = last
-) -> dict[str, Scale]:
+def oracle_scale(groups: Sequence[Group], of: Callable[[Group], Floats] = last) -> dict[str, Scale]:
     """Task → division by the mean over seeds of the Oracle's last return (DMC), or `of` its runs.
 
     A task in which Oracle has got next to nothing has no scale: quotients would be noise.
