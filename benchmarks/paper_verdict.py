@@ -54,7 +54,8 @@ RULES = f"""## How it is decided
   interval. A cost of Best Arm is a task: costs 0 and 0.1 must be there, the others count when they
   are (the paper does not print its costs).
 - **P** is the probability that a run of ours scores above one of theirs in the same task, with its
-  stratified bootstrap interval, as in `kalmanac report`. Claims on many tasks go by it.
+  stratified bootstrap interval, as in `kalmanac report`. Claims that an agent is better over all
+  nine tasks of control or all twelve of POPGym go by it ("P ="), all others by differences.
 - **Verdict.** A claim names a range of a normalized score: "better" is above 0 (P above 0.5),
   "alike" within ±{MARGIN:g}, "no less" above −{MARGIN:g}, "hardly better" below {MARGIN:g}.
   **Agree**: the whole interval is in the range. **Differ**: no part of it is. **Open**: some of it
