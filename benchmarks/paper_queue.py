@@ -5,6 +5,7 @@
     python benchmarks/paper_queue.py play runs/*                      # heat maps and examples
     python benchmarks/paper_queue.py take runs --seconds 540          # or files of learning.py
     kalmanac report results/paper
+    python benchmarks/paper_verdict.py                                # docs/verdicts.md
 
 `next` goes through the queue (`paper_cells.py`) in its order and stops where the seconds are used
 up. A cell that is longer than that is marked: keep its run folder, and name the folder of such

@@ -12,6 +12,7 @@ from kalmanac._report.scores import (
     best,
     curve,
     last,
+    late,
     oracle_scale,
     popgym_scale,
     scaled,
@@ -88,6 +89,8 @@ def test_control_is_divided_by_oracles_mean_last_return(tmp_path):
     scale = oracle_scale([gru, oracle])["walker-run"]
     assert scale(last(oracle)).mean() == pytest.approx(1)
     np.testing.assert_allclose(scale(last(gru)), last(gru) / last(oracle).mean())
+    scale = oracle_scale([gru, oracle], late)["walker-run"]
+    np.testing.assert_allclose(scale(late(gru)), late(gru) / late(oracle).mean())
 
 
 def test_popgym_is_shifted_before_it_is_divided():

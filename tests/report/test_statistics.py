@@ -9,12 +9,14 @@ from hypothesis.extra.numpy import arrays
 from kalmanac._report.published import popgym_table
 from kalmanac._report.scores import popgym_scale
 from kalmanac._report.statistics import (
+    difference_interval,
     improvement_probability,
     interquartile_mean,
     iqm_interval,
     mean_and_error,
     performance_profile,
     resamples,
+    standard_errors_apart,
 )
 
 SCORES = np.random.default_rng(0).normal(size=(5, 9))  # runs × tasks, as rliable has them
@@ -39,6 +41,43 @@ def test_mean_and_error_by_hand():
     assert error == pytest.approx(np.sqrt((4 + 1 + 0 + 9) / 3) / 2)
     assert np.isnan(mean_and_error([1.0])[1])
     assert np.isnan(mean_and_error([])[0])
+
+
+def test_a_difference_of_means_by_hand():
+    # means 2 and 0, variances 1 and 4: √(1/3 + 4/3) = 1.291; (5/3)² / (1/18 + 16/18) = 2.941
+    ours, theirs = [np.array([1.0, 2.0, 3.0])], [np.array([-2.0, 0.0, 2.0])]
+    point, low, high = difference_interval(ours, theirs)
+    assert point == 2
+    assert (high - point) / 1.2910 == pytest.approx(3.2187, abs=1e-3)  # t(2.941), 97.5 %
+    assert low == pytest.approx(2 * point - high)
+
+
+@pytest.mark.filterwarnings("default")
+def test_differences_have_welchs_interval_and_tasks_count_alike():
+    from scipy.stats import ttest_ind
+
+    ours, theirs = by_task(SCORES), by_task(OTHERS)
+    one = difference_interval(ours[:1], theirs[:1])
+    welch = ttest_ind(ours[0], theirs[0], equal_var=False).confidence_interval(0.95)
+    np.testing.assert_allclose(one[1:], [welch.low, welch.high], rtol=1e-9)
+    every = difference_interval(ours, theirs)
+    assert every.point == pytest.approx(SCORES.mean() - OTHERS.mean())
+    assert every.high - every.low < (one.high - one.low) / 2
+
+
+def test_differences_without_spread_or_with_one_run():
+    same, one = [np.ones(3)], [np.array([0.5])]
+    assert tuple(map(float, difference_interval(same, [np.zeros(3)]))) == (1, 1, 1)
+    point, low, high = difference_interval(same, one)
+    assert point == 0.5
+    assert np.isnan([low, high]).all()
+
+
+def test_distance_in_standard_errors_by_hand():
+    assert standard_errors_apart(1.0, 0.3, 0.5, 0.4) == pytest.approx(1.0)
+    assert standard_errors_apart(1.0, 0.0, 1.0, 0.0) == 0
+    assert standard_errors_apart(0.9, 0.0, 1.0, 0.0) == -np.inf
+    assert np.isnan(standard_errors_apart(0.9, np.nan, 1.0, 0.1))
 
 
 def test_interquartile_mean_by_hand():

@@ -19,7 +19,7 @@ from kalmanac._report.figures import Bar, BarPanel, Panel, draw_bars, draw_curve
 from kalmanac._report.groups import POPGYM, POPGYM_TASKS, Group, agent_name
 from kalmanac._report.published import BEST, MAMBA, popgym_table
 from kalmanac._report.scores import aggregate, best, last, popgym_scale
-from kalmanac._report.statistics import mean_and_error
+from kalmanac._report.statistics import mean_and_error, standard_errors_apart
 from kalmanac._report.style import LineStyle
 from kalmanac._report.table import Table, pair
 
@@ -103,8 +103,8 @@ def _mmer(groups: Mapping[tuple[str, str], Group], task: str, agent: str) -> flo
 
 def _distance(mean: float, error: float, other: float, its: float) -> str:
     """How many standard errors of the difference lie between two means."""
-    spread = float(np.hypot(error, its))
-    return f"{(mean - other) / spread:+.1f}" if spread > 0 else ""
+    apart = standard_errors_apart(mean, error, other, its)
+    return f"{apart:+.1f}" if np.hypot(error, its) > 0 else ""
 
 
 SIZES = ("d_state", "layers", "norm")

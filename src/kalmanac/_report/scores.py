@@ -113,15 +113,15 @@ def scale_is_one(group: Group) -> bool:
 Scale = Callable[[Floats], Floats]
 
 
-def oracle_scale(groups: Sequence[Group]) -> dict[str, Scale]:
-    """Task → division by the mean over seeds of the Oracle's last return (DMC).
+def oracle_scale(groups: Sequence[Group], of: Callable[[Group], Floats] = last) -> dict[str, Scale]:
+    """Task → division by the mean over seeds of the Oracle's last return (DMC), or `of` its runs.
 
     A task in which Oracle has got next to nothing has no scale: quotients would be noise.
     """
     means: dict[str, list[float]] = {}
     for group in groups:
         if group.agent == ORACLE and group.main:
-            means.setdefault(group.task, []).extend(last(group))
+            means.setdefault(group.task, []).extend(of(group))
     scales = {task: float(np.mean(returns)) for task, returns in means.items() if returns}
     return {task: _divide(scale) for task, scale in scales.items() if scale >= LEAST}
 

@@ -48,6 +48,36 @@ def mean_interval(values: ArrayLike) -> Interval:
     return Interval(*map(np.asarray, (mean, mean - tail * error, mean + tail * error)))
 
 
+def difference_interval(ours: Scores, theirs: Scores) -> Interval:
+    """Ours minus theirs, the mean over tasks of the differences of means, with Welch's interval.
+
+    Each task's runs have a variance of their own, and the degrees of freedom are Satterthwaite's:
+    it holds for few seeds, where a bootstrap is too narrow. NaN bounds where a task has one run.
+    """
+    from scipy.special import stdtrit
+
+    tasks = len(ours)
+    point = sum(float(np.mean(x) - np.mean(y)) for x, y in zip(ours, theirs, strict=True)) / tasks
+    sides = [np.asarray(x, np.float64) for x in (*ours, *theirs)]
+    if any(x.size < 2 for x in sides):
+        return Interval(*map(np.asarray, (point, np.nan, np.nan)))
+    parts = [float(x.var(ddof=1)) / x.size / tasks**2 for x in sides]
+    variance = sum(parts)
+    if variance == 0:
+        return Interval(*map(np.asarray, (point, point, point)))
+    freedom = variance**2 / sum(v**2 / (x.size - 1) for v, x in zip(parts, sides, strict=True))
+    reach = stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(variance)
+    return Interval(*map(np.asarray, (point, point - reach, point + reach)))
+
+
+def standard_errors_apart(mean: float, error: float, other: float, its: float) -> float:
+    """How many standard errors of the difference lie between two means; NaN for an unknown one."""
+    difference, spread = mean - other, float(np.hypot(error, its))
+    if spread == 0:
+        return float(np.sign(difference) * np.inf) if difference else 0.0
+    return difference / spread
+
+
 def interquartile_mean(scores: Scores) -> Floats:
     """The mean of the middle half of all scores, whatever task they come from."""
     from rliable import metrics  # a second of imports that most processes of a report do without

@@ -1,0 +1,334 @@
+"""What the paper says of POPGym (sections 5.4 and 5.5, appendices I to K), and our test."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from kalmanac._lab.experiment import Experiment
+from kalmanac._report.groups import Group, agent_name
+from kalmanac._report.published import BEST, popgym_table
+from kalmanac._report.scores import best, curve, popgym_scale
+from kalmanac._report.statistics import (
+    Interval,
+    difference_interval,
+    mean_and_error,
+    standard_errors_apart,
+)
+from kalmanac._suites.popgym import LAYERS, SIZE_ABLATION_TASKS, WIDTHS
+from kalmanac._suites.popgym import TASKS as MEMORY
+from kalmanac._suites.popgym import paper as popgym
+from paper_cells import HALF, on_a_gpu
+from paper_claims_best_arm import KF, NO_INPUT
+from paper_evidence import (
+    ABOVE,
+    AGREE,
+    ALIKE,
+    DIFFER,
+    LEAST_SEEDS,
+    NO_RUNS,
+    OPEN,
+    Book,
+    Claim,
+    Floats,
+    Pair,
+    Part,
+    Range,
+    Score,
+    decided,
+    difference,
+    probability,
+    shared,
+)
+
+BUDGETS: dict[str, dict[str, int]] = {"1M steps": {}, "500K of 1M steps": HALF}
+SHORTER = "500K of 1M steps"
+HALF_NOTE = f"; {SHORTER}"
+REPEAT = ("RepeatFirstEasy", "RepeatFirstMedium", "RepeatPreviousEasy", "RepeatPreviousMedium")
+LONGEST = "RepeatFirstMedium"
+CLOSE = 2.0  # standard errors
+FAR_BY_CHANCE = 1  # of twelve tasks: about what chance puts beyond two standard errors
+OFTEN = 6  # of twelve tasks
+NO_RUNS_OF_ALL = "not every size has seeds enough"
+
+
+@cache
+def arm(task: str, agent: str, budget: str) -> Experiment:
+    """One agent in one task."""
+    return on_a_gpu(popgym(agent, task=task).changed(BUDGETS[budget]))
+
+
+def pairs(ours: str, theirs: str, budget: str, tasks: Sequence[str] = MEMORY) -> list[Pair]:
+    """Trained equally long."""
+    return [Pair(task, arm(task, ours, budget), arm(task, theirs, budget)) for task in tasks]
+
+
+def mmer(group: Group) -> Floats:
+    """MMER as the paper's figure has it: shifted to [0, 1], by the best of POPGym's authors."""
+    return popgym_scale()[group.task](best(group))
+
+
+def speed(group: Group) -> Floats:
+    """Mean over the training of MMER so far: what learns earlier has more."""
+    if not group.runs:
+        return np.zeros(0)
+    return popgym_scale()[group.task](np.nanmean(curve(group, best_so_far=True).values, axis=1))
+
+
+class Chosen(NamedTuple):
+    """Pairs at one budget, and the budget in words."""
+
+    pairs: list[Pair]
+    note: str
+
+
+def chosen(book: Book, ours: str, theirs: str, tasks: Sequence[str] = MEMORY) -> Chosen:
+    """Where more tasks can be decided, or else more runs are shared; of equal ones, the longer."""
+
+    def known(budget: str) -> tuple[int, int]:
+        found = shared(book, pairs(ours, theirs, budget, tasks), best)
+        enough = len(tasks) - len(found.short)
+        return enough, 0 if enough else found.cells
+
+    budget = max(BUDGETS, key=known)
+    budget = budget if any(known(budget)) else SHORTER
+    return Chosen(pairs(ours, theirs, budget, tasks), f"; {budget}")
+
+
+def better(book: Book, ours: str, theirs: str) -> Part:
+    """Probability of improvement over twelve tasks."""
+    both, note = chosen(book, ours, theirs)
+    name = f"{agent_name(ours)} over {agent_name(theirs)}"
+    return probability(book, name, both, best, note)
+
+
+def apart(
+    book: Book, ours: str, theirs: str, within: Range, score: Score = mmer,
+    tasks: Sequence[str] = MEMORY,
+) -> Part:  # fmt: skip
+    """Mean normalized difference over tasks."""
+    both, note = chosen(book, ours, theirs, tasks)
+    name = f"{agent_name(ours)} over {agent_name(theirs)}"
+    return difference(book, name, both, score, within, note=note)
+
+
+def largest(book: Book, task: str, score: Score) -> Iterator[Part]:
+    """Whether vSSM+KF gains on vSSM in this task more than in any other."""
+    both, note = chosen(book, KF, "vssm")
+    gains: dict[str, Interval] = {}
+    found = shared(book, both, score)
+    for name, x, y in zip(found.tasks, found.ours, found.theirs, strict=True):
+        gains[name] = difference_interval([x], [y])
+    if task not in gains:
+        yield Part(task, OPEN, why=NO_RUNS, missing=found.missing)
+        return
+    part = decided(task, gains[task], ABOVE, found.n + note, "{:+.3f}", found.short, found.missing)
+    first = max(gains, key=lambda name: float(gains[name].point))
+    if part.verdict == AGREE and first != task:
+        clear = gains[first].low > gains[task].high
+        why = f"{first} has more: {gains[first].point:+.3f}"
+        part = Part(
+            task, DIFFER if clear else OPEN, part.value, part.interval, part.n,
+            why if clear else f"{why}, and the two intervals overlap",
+        )  # fmt: skip
+    yield part
+
+
+class Row(NamedTuple):
+    """Our MMER beside a printed one, and in words which runs are not there."""
+
+    task: str
+    values: Floats
+    printed: tuple[float, float]
+    lacking: str
+
+    @property
+    def apart(self) -> float:
+        """The difference in standard errors of both; NaN where ours is not known."""
+        return standard_errors_apart(*mean_and_error(self.values), *self.printed)
+
+
+def beside_printed(book: Book, agent: str, budget: str) -> list[Row]:
+    """One row for each of twelve tasks."""
+    rows = []
+    for task in MEMORY:
+        mine = book.arm(arm(task, agent, budget))
+        printed = popgym_table().scores[task][agent]
+        rows.append(Row(task, best(mine.group()), (printed.mean, printed.error), mine.lacking))
+    return rows
+
+
+class Counted(NamedTuple):
+    """The rows of vSSM+KF with seeds enough, after which steps, and the arms of the others."""
+
+    rows: list[Row]
+    budget: str
+    missing: dict[str, str]
+
+    def part(self, word: str, value: str, why: str) -> Part:
+        """A count has no interval."""
+        if not self.rows:
+            return Part("tasks", OPEN, why=NO_RUNS, missing=self.missing)
+        n = f"{len(self.rows)} tasks; {self.budget}"
+        return Part("tasks", word, value, "", n, why, self.missing if word == OPEN else {})
+
+
+def counted(book: Book) -> Counted:
+    """After as many steps as more tasks have; of equal ones, the more."""
+    found = []
+    for budget in BUDGETS:
+        every = beside_printed(book, KF, budget)
+        rows = [row for row in every if len(row.values) >= LEAST_SEEDS]
+        missing = {
+            book.arm(arm(row.task, KF, budget)).name: row.lacking
+            for row in every
+            if row.lacking and len(row.values) < LEAST_SEEDS
+        }
+        found.append(Counted(rows, budget, missing))
+    most = max(found, key=lambda one: len(one.rows))
+    return most if most.rows else found[-1]
+
+
+def as_printed(book: Book) -> Iterator[Part]:
+    """How many of the twelve scores of vSSM+KF are close to the printed ones."""
+    found = counted(book)
+    total = len(found.rows)
+    far = sum(not abs(row.apart) <= CLOSE for row in found.rows)
+    word = DIFFER if far > FAR_BY_CHANCE else AGREE if total == len(MEMORY) else OPEN
+    why = (
+        f"chance puts about {FAR_BY_CHANCE} further" if word == DIFFER else _undecided(total, word)
+    )
+    yield found.part(word, f"{total - far} of {total} within {CLOSE:g} standard errors", why)
+
+
+def above_published(book: Book) -> Iterator[Part]:
+    """In how many tasks vSSM+KF has more than the best of POPGym's authors."""
+    found = counted(book)
+    total = len(found.rows)
+    tops = [popgym_table().scores[row.task][BEST].mean for row in found.rows]
+    yes = sum(float(row.values.mean()) > top for row, top in zip(found.rows, tops, strict=True))
+    word = AGREE if yes >= OFTEN else DIFFER if len(MEMORY) - (total - yes) < OFTEN else OPEN
+    yield found.part(word, f"{yes} of {total} above", _undecided(total, word))
+
+
+def _undecided(total: int, word: str) -> str:
+    left = len(MEMORY) - total
+    return f"fewer than {LEAST_SEEDS} seeds in {left} tasks" if word == OPEN and left else ""
+
+
+def size(task: str, width: int, layers: int) -> Experiment:
+    """One of the ablation's arms."""
+    settings = {"d_state": width, "layers": layers, "norm": True}
+    return arm(task, KF, SHORTER).changed({"encoder_settings": settings})
+
+
+def more_layers(book: Book, score: Score) -> Iterator[Part]:
+    """Two and three layers beside one, over four tasks and four latent sizes."""
+    for layers in LAYERS[1:]:
+        both = [
+            Pair(f"{task}, N = {width}", size(task, width, layers), size(task, width, 1))
+            for task in SIZE_ABLATION_TASKS
+            for width in WIDTHS
+        ]
+        yield difference(book, f"L = {layers} over 1", both, score, note=HALF_NOTE)
+
+
+def most_sensitive(book: Book) -> Iterator[Part]:
+    """The spread of means over all sizes, by task."""
+    spread: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for task in SIZE_ABLATION_TASKS:
+        arms = [book.arm(size(task, width, layers)) for width in WIDTHS for layers in LAYERS]
+        short = {one.name: one.lacking for one in arms if len(one.runs) < LEAST_SEEDS}
+        missing |= short
+        if not short:
+            means = [float(mmer(one.group()).mean()) for one in arms]
+            spread[task] = max(means) - min(means)
+    if len(spread) < len(SIZE_ABLATION_TASKS):
+        yield Part("spread of means", OPEN, why=NO_RUNS_OF_ALL, missing=missing)
+        return
+    first = max(spread, key=lambda task: spread[task])
+    value = ", ".join(f"{task} {x:.3f}" for task, x in spread.items())
+    word = AGREE if first == LONGEST else DIFFER
+    yield Part(
+        "spread of means", word, value, "", f"4 tasks{HALF_NOTE}", f"{first} has the largest"
+    )
+
+
+def printed(task: str, *agents: str) -> str:
+    """Numbers of the paper's table."""
+    scores = popgym_table().scores[task]
+    return ", ".join(f"{agent_name(agent)} {scores[agent].mean:.3f}" for agent in agents)
+
+
+CLAIMS = (
+    Claim(
+        "5.4, figure 9", "vSSM+KF is significantly better than vSSM over twelve tasks",
+        lambda book: [better(book, KF, "vssm")],
+    ),
+    Claim(
+        "5.4, table 2",
+        "vSSM+KF gains most on vSSM in the final MMER of MineSweeperEasy "
+        f"({printed('MineSweeperEasy', KF, 'vssm')})",
+        lambda book: largest(book, "MineSweeperEasy", mmer),
+    ),
+    Claim(
+        "5.4, figure 17",
+        "vSSM+KF gains most on vSSM in how early it learns in RepeatPreviousEasy (ours: mean of "
+        "MMER over the training)",
+        lambda book: largest(book, "RepeatPreviousEasy", speed),
+    ),
+    Claim(
+        "5.4, figure 9", "vSSM+KF and vSSM+KF-u do alike",
+        lambda book: [apart(book, KF, NO_INPUT, ALIKE)],
+    ),
+    Claim(
+        "5.4, figure 17",
+        "In tasks of memory alone Mamba learns earlier than vSSM+KF and vSSM (ours: four Repeat "
+        "tasks, mean of MMER over the training)",
+        lambda book: [
+            apart(book, "mamba", rival, ABOVE, speed, REPEAT) for rival in (KF, "vssm")
+        ],
+    ),
+    Claim(
+        "5.4",
+        "In tasks of long memory Mamba does as well as GRU and vTransformer; the paper's own table "
+        f"says otherwise ({LONGEST}: {printed(LONGEST, 'mamba', 'gru', 'transformer')})",
+        lambda book: [
+            apart(book, "mamba", rival, ALIKE, mmer, [LONGEST]) for rival in ("gru", "transformer")
+        ],
+    ),
+    Claim(
+        "5.4, table 2",
+        "Linear SSMs often beat the best published by POPGym's authors (ours: vSSM+KF in at least "
+        f"{OFTEN} of 12 tasks, as in the paper's table)",
+        above_published,
+    ),
+    Claim(
+        "J, table 2, figure 18",
+        "The final MMER of vSSM+KF in twelve tasks is as printed (ours: at most "
+        f"{FAR_BY_CHANCE} further than {CLOSE:g} standard errors)",
+        as_printed,
+    ),
+    Claim(
+        "J, table 2", "Which sequence model has the highest score of a task (printed in bold)",
+        "The queue has no vSSM+KF-u in POPGym, so that the highest of the six cannot be told.",
+    ),
+    Claim(
+        "5.5, figure 10", f"Latent size and layers matter most in {LONGEST}", most_sensitive,
+    ),
+    Claim(
+        "5.5, figure 10", "More than one layer gives a better final MMER",
+        lambda book: more_layers(book, mmer),
+    ),
+    Claim(
+        "5.5, figure 19",
+        "More than one layer learns earlier (ours: mean of MMER over the training)",
+        lambda book: more_layers(book, speed),
+    ),
+    Claim(
+        "5.5, footnote", "With more than one layer training is stable only with RMSNorm",
+        "The queue has no run of several layers without RMSNorm.",
+    ),
+)  # fmt: skip
