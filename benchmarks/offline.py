@@ -57,6 +57,14 @@ class Task:
     from_data: Mapping[str, Any] = field(default_factory=dict)  # others of agents that begin so
 
 
+CONTROL: Mapping[str, Any] = {
+    "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
+    "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
+    "tau": 0.02, "normalize_observations": False,
+    "average_span": 0.25,  # a single actor's returns change by hundreds in 1,000 updates
+}  # fmt: skip
+# else own episodes of a few steps so far are drawn as often as whole ones of the data
+LONG_EPISODES: Mapping[str, Any] = {"drawing": "transitions"}
 TASKS = {
     "track": Task(
         env="track", mediocre=2_000, trained=4_000, data=1_920, updates=400, online=2_048,
@@ -73,14 +81,11 @@ TASKS = {
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
         env="dmc/cartpole-swingup", mediocre=30_000, trained=60_000, data=20_000, updates=6_000,
         online=24_000, episodes=20, num_envs=20,
-        settings={
-            "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
-            "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
-            "tau": 0.02, "normalize_observations": False,
-            "average_span": 0.25,  # a single actor's returns change by hundreds in 1,000 updates
-        },
-        # else own episodes of a few steps so far are drawn as often as whole ones of the data
-        from_data={"drawing": "transitions"},
+        settings=CONTROL, from_data=LONG_EPISODES,
+    ),
+    "dmc/cheetah-run": Task(  # the same; its returns are a mean speed, and have no cliff
+        env="dmc/cheetah-run", mediocre=40_000, trained=100_000, data=20_000, updates=6_000,
+        online=40_000, episodes=20, num_envs=20, settings=CONTROL, from_data=LONG_EPISODES,
     ),
 }  # fmt: skip
 SIZES = {

@@ -51,7 +51,7 @@ TASKS = {
     "mine-sweeper": Task("popgym/MineSweeperEasy", 400_000),
     "repeat-previous": Task("popgym/RepeatPreviousEasy", 300_000),
     "cart-pole": Task("popgym/NoisyPositionOnlyCartPoleHard", 300_000),
-    "pendulum": Task("popgym/NoisyPositionOnlyPendulumHard", 150_000),
+    "pendulum": Task("popgym/NoisyPositionOnlyPendulumHard", 150_000, "--eval-episodes 100"),
     "cheetah": Task("dmc/cheetah-run", 200_000),
     "novel-pendulum": Task("novel/Pendulum", 50_000),
 }
