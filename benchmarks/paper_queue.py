@@ -10,7 +10,9 @@
 `next` goes through the queue (`paper_cells.py`) in its order and stops where the seconds are used
 up. A cell that is longer than that is marked: keep its run folder, and name the folder of such
 folders with --checkpoints next time, which gives lines "NAME resume FOLDER", to be called as
-`kalmanac resume FOLDER`.
+`kalmanac resume FOLDER`. With --together 3, up to three seeds of a cell are one line, `--seeds 3`:
+each is what it would be alone, and six such lines at once keep a GPU busy. Best Arm's stay alone:
+it has an update in four steps, so that a process of several seeds waits for its host.
 
 `take` makes each run a small run folder, results/paper/SUITE/NAME: its settings, its evaluations
 and what was played after it, without models and checkpoints. `kalmanac report` reads these as any
@@ -57,14 +59,16 @@ def following(options: argparse.Namespace) -> int:
             raise ValueError(f"--rate: got {told}, expected KIND=NUMBER, KIND one of {kinds}")
         speeds.rates[kind] = int(rate)
     results = Results(options.results)
-    used, lines = 0.0, 0
+    used, lines, passed = 0.0, 0, set[str]()
     for cell in cells().values():
-        if results.finished(cell):
+        if results.finished(cell) or cell.name in passed:
             continue
         folder = None if options.checkpoints is None else options.checkpoints / cell.name
         begun = resumable(folder) if folder is not None and is_run(folder) else None
+        seeds = [cell] if begun is not None else together(cell, results, options.together)
+        passed |= {one.name for one in seeds}
         share = 1 - (begun or 0) / cell.experiment.total_steps
-        needed = share * speeds.seconds(cell)
+        needed = share * speeds.seconds(cell) * len(seeds)
         most = options.seconds / speeds.runs_that_fill_it  # that one run can use
         if needed > most and options.whole:
             continue
@@ -76,11 +80,29 @@ def following(options: argparse.Namespace) -> int:
             print(f"# {cell.name}: about {most / needed:.0%} of what is left; keep its folder")
         if begun is not None:
             print(f"{cell.name} resume {folder}")
+        elif len(seeds) > 1:
+            name = f"{cell.name}-to-{seeds[-1].experiment.seed}"
+            print(f"{name} {call(cell.experiment)} --seeds {len(seeds)}")
         else:
             print(f"{cell.name} {call(cell.experiment)}")
         used, lines = used + min(needed, most), lines + 1
     print(f"# {lines} runs, about {used:.0f} s of {options.seconds:.0f} s")
     return 0
+
+
+def together(cell: Cell, results: Results, most: int) -> list[Cell]:
+    """The cell and the next seeds of it, without a gap, that its block wants and nobody has run."""
+    seeds = {
+        one.experiment.seed: one
+        for one in cells().values()
+        if (one.block, one.suite, one.what) == (cell.block, cell.suite, cell.what)
+    }
+    most = 1 if cell.kind == "best-arm" else most
+    found, number = [cell], cell.experiment.seed + 1
+    while len(found) < most and number in seeds and not results.finished(seeds[number]):
+        found.append(seeds[number])
+        number += 1
+    return found
 
 
 def play(options: argparse.Namespace) -> int:
@@ -170,6 +192,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--rate", action="append", default=[], metavar="KIND=UPDATES",
         help="updates a second, of all runs of a kind together; default: speeds.json",
     )  # fmt: skip
+    after.add_argument("--together", type=int, default=1, help="seeds a line; %(default)s")
     after.add_argument("--checkpoints", type=Path, help="folder of run folders that can go on")
     after.add_argument("--whole", action="store_true", help="only cells that can be finished")
     played = verbs.add_parser("play", help="leave heat maps and episodes in finished run folders")

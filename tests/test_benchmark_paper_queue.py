@@ -98,6 +98,28 @@ def test_next_are_the_first_that_are_not_done_and_fit(queue, cells, tmp_path):
     assert "--rate: got other=1, expected KIND=NUMBER" in complaint
 
 
+def test_seeds_of_a_cell_can_be_one_line(queue, cells, scripts, tmp_path):
+    def lines(most):
+        _, printed, _ = queue("next", "--seconds", 1e6, "--at-once", 2000, "--together", most)
+        return [line for line in printed.splitlines() if not line.startswith("#")]
+
+    words = {line.split()[0]: line.split()[1:] for line in lines(3)}
+    assert len(words) < len(cells) / 2
+    alone = [name for name, rest in words.items() if "--seeds" not in rest]
+    assert all(name.startswith(("best-arm.", "latent-rollouts.")) for name in alone)
+    seeds = Counter(rest[-1] for rest in words.values() if "--seeds" in rest)
+    assert set(seeds) == {"2", "3"}  # seeds 3 and 4 are another block's
+    first = next(cell for cell in cells if cell.suite == "popgym")
+    name = f"{first.name}-to-2"
+    expected = scripts["paper_cells"].call(first.experiment)
+    assert " ".join(words[name]) == f"{expected} --seeds 3"
+    queue("take", train(tmp_path, first))
+    rest = {line.split()[0]: line for line in lines(5)}
+    later = first.name.replace("seed0", "seed1")
+    assert rest[f"{later}-to-2"].endswith("--seed 1 --seeds 2")
+    assert name not in rest
+
+
 def test_what_does_not_fit_is_marked_and_goes_on_from_its_checkpoint(queue, cells, tmp_path):
     first = cells[0]
     _, printed, _ = queue("next", "--seconds", 90, "--at-once", 1)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from kalmanac._observation import Observation, Sizes
+from kalmanac._ops.graphed_call import WARM_UP
 from kalmanac._ops.transfer import packed, sent, unpacked
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.episodes import Episodes
@@ -96,11 +97,17 @@ def test_steps_are_stored_on_a_gpu_without_waiting():
     def seen():
         return Observation(np.ones((4, 2), np.float32), observed=at > 0)
 
-    replay.begin(at, seen())
-    replay.settle()
-    with never_waiting():
-        for _ in range(5):
+    def steps(times):
+        for _ in range(times):
             replay.add(at, at % 3, np.ones(4), at == 1, at == 2, seen())
             replay.begin(np.array([1, 2]), seen().map(lambda x: x[1:3]))
             replay.settle()
-    assert replay.steps == 20
+
+    replay.begin(at, seen())
+    replay.settle()
+    with never_waiting():
+        steps(WARM_UP)
+    steps(1)  # is recorded, for which the device has to be done with all else
+    with never_waiting():
+        steps(5)
+    assert replay.steps == 4 * (WARM_UP + 6)

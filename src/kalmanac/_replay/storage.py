@@ -256,10 +256,8 @@ def _floats(name: str, x: Values, shape: tuple[int, ...]) -> Tensor:
     values = x.detach() if isinstance(x, Tensor) else _array(name, x)
     if values.shape != shape:
         raise ValueError(f"{name}: got shape {tuple(values.shape)}, expected {shape}")
-    if isinstance(values, Tensor):
-        return values.to(torch.float32)
-    with np.errstate(over="ignore"):  # what is infinite then is refused
-        return torch.from_numpy(values.astype(np.float32, copy=False))
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
+    return tensor.to(torch.float32)
 
 
 def _finite(name: str, x: Tensor, streams: Indices) -> Tensor:
