@@ -149,7 +149,8 @@ class Replay:
         then, now = self._storage.rows_at(at, head - 1), self._storage.rows_at(at, head)
         self._episodes.extend(at)
         self._write((then, done), (now, token), every_step=True)
-        self._episodes.close(at[ends | stops])
+        if (over := ends | stops).any():
+            self._episodes.close(at[over])
 
     def add_episode(self, episode: StoredEpisode) -> None:
         """Add a whole episode to the stream without an open one that holds the fewest steps."""

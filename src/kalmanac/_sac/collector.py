@@ -79,7 +79,7 @@ class Collector:
                     arrival.ended_observations, arrival.ended_infos, rows, arrival.terminated[rows]
                 )
                 next_observation = current.replace_rows(rows, last)
-            stepped, begun = np.flatnonzero(arrival.stepped), np.flatnonzero(arrival.begun)
+            (stepped,), (begun,) = arrival.stepped.nonzero(), arrival.begun.nonzero()
             first = current.map(lambda x: x[begun]) if len(begun) else None
             final = arrival.terminated
             if not self.bootstrap_truncated:
@@ -95,7 +95,7 @@ class Collector:
                 if first is not None:
                     self.replay.begin(begun, first)
         self.observation, self.episode_start = current, arrival.begun
-        self._show(np.where(arrival.begun, 0.0, arrival.reward))
+        self._show(arrival.reward)
         new = readings(next_observation)
         if first is not None:
             new = np.concatenate([new, readings(first)])
@@ -107,7 +107,7 @@ class Collector:
     def _show(self, reward: NDArray[np.float64]) -> None:
         """Put the reward of the last step beside the observation, where the policy sees it."""
         if self.previous_reward:
-            shown = reward.astype(np.float32)
+            shown = np.where(self.episode_start, 0.0, reward).astype(np.float32)
             self.observation = self.observation._replace(previous_reward=shown)
 
     def state_dict(self) -> dict[str, Any] | None:

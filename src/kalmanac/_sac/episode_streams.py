@@ -143,7 +143,7 @@ class EpisodeStreams:
         self._length += stepped
 
         ended = terminated | truncated
-        rows = np.flatnonzero(ended)
+        (rows,) = ended.nonzero()
         if self.mode is AutoresetMode.SAME_STEP:
             begun, moved = ended, rows
             last = self._final_observations(rows, infos) if len(rows) else []
