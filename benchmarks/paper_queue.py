@@ -60,25 +60,27 @@ def following(options: argparse.Namespace) -> int:
         speeds.rates[kind] = int(rate)
     results = Results(options.results)
     used, lines, passed = 0.0, 0, set[str]()
+    most = options.seconds / speeds.runs_that_fill_it  # that one line can use
     for cell in cells().values():
         if results.finished(cell) or cell.name in passed:
             continue
-        folder = None if options.checkpoints is None else options.checkpoints / cell.name
-        begun = resumable(folder) if folder is not None and is_run(folder) else None
-        seeds = [cell] if begun is not None else together(cell, results, options.together)
-        passed |= {one.name for one in seeds}
-        share = 1 - (begun or 0) / cell.experiment.total_steps
-        needed = share * speeds.seconds(cell) * len(seeds)
-        most = options.seconds / speeds.runs_that_fill_it  # that one run can use
+        folder, begun = checkpoint_of(cell, options.checkpoints)
+        seeds = [cell] if begun else together(cell, results, options)
+        share = 1 - begun / cell.experiment.total_steps
+        needed = share * speeds.seconds(cell)
+        while len(seeds) > 1 and len(seeds) * needed > most:
+            seeds.pop()
+        needed *= len(seeds)
         if needed > most and options.whole:
             continue
         if lines == options.at_once or used + min(needed, most) > options.seconds:
             break
-        if begun is None and (there := results.run(cell)) is not None:
+        passed |= {one.name for one in seeds}
+        if not begun and (there := results.run(cell)) is not None:
             print(f"# {cell.name}: begins anew; step {there.step:,} was reached before")
         if needed > most:
             print(f"# {cell.name}: about {most / needed:.0%} of what is left; keep its folder")
-        if begun is not None:
+        if begun:
             print(f"{cell.name} resume {folder}")
         elif len(seeds) > 1:
             name = f"{cell.name}-to-{seeds[-1].experiment.seed}"
@@ -90,16 +92,31 @@ def following(options: argparse.Namespace) -> int:
     return 0
 
 
-def together(cell: Cell, results: Results, most: int) -> list[Cell]:
-    """The cell and the next seeds of it, without a gap, that its block wants and nobody has run."""
+def checkpoint_of(cell: Cell, checkpoints: Path | None) -> tuple[Path | None, int]:
+    """The run folder from which a cell can go on, and the step of its checkpoint, or 0."""
+    if checkpoints is None:
+        return None, 0
+    seed = cell.experiment.seed
+    alone = [checkpoints / cell.name]
+    in_groups = sorted(checkpoints.glob(f"{cell.suite}.{cell.what}-seed*-to-*/seed{seed}"))
+    for folder in filter(is_run, alone + in_groups):
+        if begun := resumable(folder):
+            return folder, begun
+    return None, 0
+
+
+def together(cell: Cell, results: Results, options: argparse.Namespace) -> list[Cell]:
+    """The cell and its next seeds, without a gap, that its block wants and nobody has begun."""
     seeds = {
         one.experiment.seed: one
         for one in cells().values()
         if (one.block, one.suite, one.what) == (cell.block, cell.suite, cell.what)
     }
-    most = 1 if cell.kind == "best-arm" else most
+    most = 1 if cell.kind == "best-arm" else options.together
     found, number = [cell], cell.experiment.seed + 1
     while len(found) < most and number in seeds and not results.finished(seeds[number]):
+        if checkpoint_of(seeds[number], options.checkpoints)[1]:
+            break
         found.append(seeds[number])
         number += 1
     return found

@@ -120,6 +120,35 @@ def test_seeds_of_a_cell_can_be_one_line(queue, cells, scripts, tmp_path):
     assert name not in rest
 
 
+def test_a_line_of_seeds_has_as_many_as_fit_and_goes_on_seed_by_seed(
+    queue, cells, tmp_path, monkeypatch, scripts
+):
+    first, second, _ = [c for c in cells if c.what == "AutoencodeEasy-vssm-kf"][:3]
+    monkeypatch.setattr(scripts["paper_queue"].Results, "finished", lambda _, c: c.block == "a")
+
+    def lines(*words):
+        _, printed, _ = queue("next", "--together", 3, "--at-once", 1, *words)
+        return [line for line in printed.splitlines() if not line.startswith("#")]
+
+    # one takes 76 s of a GPU, of which a line has a sixth
+    assert lines("--seconds", 1400)[0].split()[0] == f"{first.name}-to-2"
+    for how in ([], ["--whole"]):
+        assert lines("--seconds", 1000, *how)[0].split()[0] == f"{first.name}-to-1"
+        assert lines("--seconds", 500, *how)[0].split()[0] == first.name
+    group = tmp_path / "kept" / f"{first.name}-to-1"
+    for cell in (first, second):
+        folder = train(tmp_path / "made", cell, until=0.6)
+        folder = folder.rename(tmp_path / f"seed{cell.experiment.seed}")
+        (folder / CHECKPOINTS).mkdir()
+        (folder / CHECKPOINTS / f"step-{300_000:012d}.safetensors").touch()
+        group.mkdir(parents=True, exist_ok=True)
+        folder.rename(group / folder.name)
+    words = ("--seconds", 1400, "--checkpoints", group.parent)
+    assert lines(*words)[0] == f"{first.name} resume {group / 'seed0'}"
+    (group / "seed0").rename(tmp_path / "away")
+    assert lines(*words)[0].split()[0] == first.name, "the second one goes on by itself"
+
+
 def test_what_does_not_fit_is_marked_and_goes_on_from_its_checkpoint(queue, cells, tmp_path):
     first = cells[0]
     _, printed, _ = queue("next", "--seconds", 90, "--at-once", 1)

@@ -202,8 +202,8 @@ class SACSettings(EncoderSettings):
     """On a GPU, matrix products of updates round their factors to 11 bits; False keeps all 24 and
     takes longer."""
     graph: Annotated[bool, Later()] = True
-    """On a GPU, updates and acting are replayed from CUDA graphs; False launches every operation
-    anew, which is for looking into them."""
+    """On a GPU, updates, acting and storing are replayed from CUDA graphs; False launches every
+    operation anew, which is for looking into them."""
 
     def check(self) -> None:
         """Raise ValueError where settings do not go together."""

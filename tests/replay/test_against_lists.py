@@ -1,14 +1,17 @@
 """Whatever is done to a replay, it shows what plain lists of episodes hold."""
 
+import copy
 import gc
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kalmanac._observation import Observation
 from kalmanac._ops import graphed_call
 from kalmanac._replay import buffer as room
 from kalmanac._replay import episodes as table
@@ -165,6 +168,52 @@ def test_writes_of_many_shapes_are_not_all_recorded(recorded, monkeypatch):
     step(twin, 1)
     assert [tape.replays for tape in tapes] == [2]
     twin.sample(20, 8, packed=True)
+
+
+def test_a_write_that_cannot_be_recorded_is_made_all_the_same(recorded, monkeypatch):
+    twin, _ = recorded
+
+    def fails(graph, stream=None):
+        raise RuntimeError("no room")
+
+    step(twin, graphed_call.WARM_UP)
+    monkeypatch.setattr(torch.cuda, "graph", fails)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    with pytest.raises(UserWarning, match=r"storing stays eager, because .*: no room"):
+        step(twin, 1)  # warnings are errors here
+    for episode in twin.held[0]:  # the lists missed it
+        assert len(episode) == graphed_call.WARM_UP
+    assert twin.replay.steps == 2 * (graphed_call.WARM_UP + 1)
+    rewards = twin.replay._storage.fields["reward"].count_nonzero()
+    assert rewards == 2 * (graphed_call.WARM_UP + 1)
+    for _ in range(graphed_call.WARM_UP + 1):
+        twin.replay.add([0], [0], [1.0], [False], [False], Observation(np.ones((1, 2), np.float32)))
+
+
+def test_a_copy_writes_into_itself(recorded):
+    twin, _ = recorded
+    step(twin, graphed_call.WARM_UP + 2)
+    before = twin.replay.state_dict()["storage"]
+    other = copy.deepcopy(twin.replay)
+    for _ in range(graphed_call.WARM_UP + 2):
+        seen = Observation(np.ones((2, 2), np.float32))
+        other.add([0, 1], [0, 1], [7.0, 7.0], [False, False], [False, False], seen)
+    assert other.steps == 2 * twin.replay.steps
+    for name, x in twin.replay.state_dict()["storage"].items():
+        assert torch.equal(x, before[name]), name
+
+
+def test_what_was_outgrown_is_not_kept(recorded):
+    twin, tapes = recorded
+    step(twin, graphed_call.WARM_UP + 2)
+    tapes.clear()
+    gone = weakref.ref(twin.replay._storage.fields["reward"])
+    gc.disable()
+    try:
+        twin.replay.reserve(10_000)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_replay_goes_with_its_last_user(recorded):

@@ -139,9 +139,13 @@ def _make(
 
 
 def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Batch:
-    """A batch in which every window has its full length, as far as an episode can be so long."""
+    """A batch in which every window has its full length, as far as an episode can be so long.
+
+    Where rows are not packed, what an episode cannot fill is there all the same.
+    """
     rows, steps = experiment.batch_size, experiment.context_length + experiment.burn_in
-    steps = min(steps, horizon(experiment) or steps)
+    if packs_rows(device):
+        steps = min(steps, horizon(experiment) or steps)
     valid = torch.ones(rows, steps, dtype=torch.bool, device=device)
     first = torch.zeros(rows, steps + 1, dtype=torch.bool, device=device)
     first[:, 0] = True

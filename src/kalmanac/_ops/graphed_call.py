@@ -66,9 +66,10 @@ class GraphedCall:
             except RuntimeError as error:
                 torch.cuda.set_stream(current)
                 self.failed = True
+                results = self.function(inputs)  # before the warning, which may be an error
                 text = f"{self.what} stays eager, because it cannot be recorded: {error}"
                 warnings.warn(text, stacklevel=2)
-                return self.function(inputs)
+                return results
         graph, placeholders, outputs = self._recording
         for place, x in zip(placeholders, inputs, strict=True):
             if x is not place:

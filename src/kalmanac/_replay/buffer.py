@@ -81,8 +81,11 @@ class Replay:
         self._storage = Storage(sizes, streams, rows, self.device)
         self._episodes = Episodes(streams, share, rows, self.device)
         self.graph = True
-        self._recorded_places: tuple[object, ...] = ()  # what the recorded writes write to
-        self._recordings: dict[Hashable, GraphedCall] = {}
+        self._forget_recordings()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but recordings: a copy's would write into the original."""
+        return self.__dict__ | {"_recorded_places": (), "_recordings": {}}
 
     @property
     def steps(self) -> int:
@@ -283,6 +286,7 @@ class Replay:
         ):
             if got != own:
                 raise ValueError(f"{name}: got {got}, expected {own}")
+        self._forget_recordings()
         self._storage.load(state["rows"], state["storage"])
         self._episodes.load(state["rows"], state["episodes"])
 
@@ -298,8 +302,13 @@ class Replay:
         if recording is None:
             arrived = sent(values, self.device)
             _take_in(names, arrived, self._storage.fields, self._episodes)
-        else:
+            return
+        try:
             recording([packed(values, self.device)])
+        finally:
+            if recording.failed:  # one warning is enough
+                self.graph = False
+                self._forget_recordings()
 
     def _recording(
         self, names: tuple[tuple[str, ...], ...], values: list[Tensor]
@@ -309,19 +318,25 @@ class Replay:
             return None
         places = self._storage.fields, self._episodes.entries
         if any(x is not y for x, y in zip(places, self._recorded_places, strict=False)):
-            self._recordings = {}
+            self._forget_recordings()
         self._recorded_places = places
         key = (names, *((x.shape, x.dtype) for x in values))
         if key not in self._recordings and len(self._recordings) < MOST_RECORDINGS:
             fields, episodes, device = self._storage.fields, self._episodes, self.device
+            shapes = [x.to("meta") for x in values]
 
             def write(inputs: list[Tensor]) -> list[Tensor]:
                 arrived = inputs[0].to(device, non_blocking=True)
-                _take_in(names, unpacked(arrived, values), fields, episodes)
+                _take_in(names, unpacked(arrived, shapes), fields, episodes)
                 return []
 
             self._recordings[key] = GraphedCall(write, [], device, what="storing")
         return self._recordings.get(key)
+
+    def _forget_recordings(self) -> None:
+        """Let go of recorded writes, and of what they write to."""
+        self._recorded_places: tuple[object, ...] = ()
+        self._recordings: dict[Hashable, GraphedCall] = {}
 
     def _make_rows(self, streams: Indices, more: int = 1) -> None:
         needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows
@@ -333,6 +348,7 @@ class Replay:
 
     def _grow(self, rows: int) -> None:
         if rows > self._storage.rows:
+            self._forget_recordings()
             self._storage.grow(rows, self._episodes.head)
             self._episodes.index_rows(rows)
 

@@ -77,6 +77,11 @@ class AgentSettings(SACSettings):
         takes = "window" in encoder_settings(self.encoder)
         return {"d_model": self.embedding, **(window if takes else {}), **self.encoder_settings}
 
+    @property
+    def entropy_horizon(self) -> float:
+        """Steps whose entropy bonus a value holds, 1 / (1 − γ), as far as anybody would count."""
+        return 1 / max(1 - self.gamma, 1e-3) if self.entropy_in_target else 0.0
+
     def warm_up(self, steps_before: int = 0, stored: int = 0) -> int:
         """Transitions that a training collects before its first update.
 

@@ -81,16 +81,17 @@ class ValueCheck:
     """Compares mean Q with the returns of a training's episodes, and warns once.
 
     While the temperature falls, Q may hold what its entropy bonus is worth in all the steps to
-    come, α H / (1 − γ): most trainings begin so, and the bonus leaves with the temperature.
-    `scale` tells what rewards are multiplied by before the critic sees them.
+    come, α |H| times `horizon` of them: most trainings begin so, and the bonus leaves with the
+    temperature. `horizon` is 0 where targets have no entropy. `scale` tells what rewards are
+    multiplied by before the critic sees them.
     """
 
     def __init__(
-        self, *, bootstraps_truncated: bool, gamma: float,
+        self, *, bootstraps_truncated: bool, horizon: float,
         scale: Callable[[], float] = lambda: 1.0,
     ) -> None:  # fmt: skip
         self._bootstraps, self._scale = bootstraps_truncated, scale
-        self._steps_to_come = 1 / max(1 - gamma, 1e-6)
+        self._horizon, self._longest = horizon, 0
         self._temperature = 0.0  # at the look before
         self._largest, self._episodes, self._truncated = 0.0, 0, 0
         self._updates, self._before, self._suspicious = 0, 0.0, 0
@@ -99,6 +100,7 @@ class ValueCheck:
     def on_episode(self, episode: Episode) -> None:
         """Take notice of an episode's return and of how it ended."""
         self._largest = max(self._largest, abs(episode.total_reward))
+        self._longest = max(self._longest, episode.length)
         self._episodes += 1
         self._truncated += not episode.terminated
 
@@ -111,7 +113,9 @@ class ValueCheck:
             return
         q, temperature, entropy = map(float, self._seen.array())
         q, falls = abs(q) / self._scale(), temperature < self._temperature
-        bonus = max(temperature * entropy, 0.0) * self._steps_to_come / self._scale()
+        goes_on = self._bootstraps and self._truncated > 0
+        steps = self._horizon if goes_on else min(self._horizon, self._longest)
+        bonus = abs(temperature * entropy) * steps / self._scale()
         most = TIMES * self._largest + (bonus if falls else 0.0)
         known = self._episodes >= EPISODES and self._largest > 0
         grows = known and q > most and q > self._before

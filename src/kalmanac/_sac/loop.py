@@ -47,7 +47,7 @@ class Member:
         self.threads: int | None = None  # of PyTorch while it moves; None: as many as there are
         self._values = ValueCheck(
             bootstraps_truncated=training.collector.bootstrap_truncated,
-            gamma=training.settings.gamma,
+            horizon=training.settings.entropy_horizon,
             scale=lambda: training.reward_factor,
         )
         if can_record(training.policy.device):  # a recorded update knows where the replay lies
