@@ -81,7 +81,8 @@ class Replay:
         self._storage = Storage(sizes, streams, rows, self.device)
         self._episodes = Episodes(streams, share, rows, self.device)
         self.graph = True
-        self._forget_recordings()
+        self._recorded_places: tuple[object, ...] = ()  # what the recorded writes write to
+        self._recordings: dict[Hashable, GraphedCall] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """All but recordings: a copy's would write into the original."""
@@ -335,8 +336,7 @@ class Replay:
 
     def _forget_recordings(self) -> None:
         """Let go of recorded writes, and of what they write to."""
-        self._recorded_places: tuple[object, ...] = ()
-        self._recordings: dict[Hashable, GraphedCall] = {}
+        self._recorded_places, self._recordings = (), {}
 
     def _make_rows(self, streams: Indices, more: int = 1) -> None:
         needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows
