@@ -104,14 +104,23 @@ def _how_far(run: Run | None) -> str:
 
 
 class Range(NamedTuple):
-    """What a claim says of a number: that it is above `low` and below `high`."""
+    """What a claim says of a number: that it is above `low` and below `high`.
+
+    A claim that there is no significant difference falls with any interval that leaves 0 towards
+    one of the bounds, however near; the bounds keep wide intervals from being called alike.
+    """
 
     words: str
     low: float
     high: float
+    no_significance: bool = False
 
     def verdict(self, interval: Interval) -> str:
         """By where the interval lies; one with unknown bounds decides nothing."""
+        if self.no_significance and (
+            (interval.low > 0 and self.high < np.inf) or (interval.high < 0 and self.low > -np.inf)
+        ):
+            return DIFFER
         if interval.low > self.low and interval.high < self.high:
             return AGREE
         if interval.high <= self.low or interval.low >= self.high:
@@ -123,6 +132,8 @@ ABOVE = Range("above 0", 0.0, np.inf)
 NO_LESS = Range(f"above −{MARGIN:g}", -MARGIN, np.inf)
 NO_MORE = Range(f"below {MARGIN:g}", -np.inf, MARGIN)
 ALIKE = Range(f"within ±{MARGIN:g}", -MARGIN, MARGIN)
+NOT_BETTER = NO_MORE._replace(no_significance=True)  # significantly
+NOT_APART = ALIKE._replace(no_significance=True)  # significantly
 LIKELY = Range("above 0.5", 0.5, np.inf)
 
 
@@ -276,6 +287,8 @@ def decided(
     verdict, why = within.verdict(interval), ""
     if short:
         verdict, why = OPEN, f"fewer than {LEAST_SEEDS} seeds of both: {listed(short)}"
+    elif verdict == DIFFER and within.no_significance:
+        why = "0 is not in the interval"
     elif verdict == OPEN:
         why = f"only a part of the interval is {within.words}"
     elif verdict == DIFFER:

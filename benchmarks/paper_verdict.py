@@ -59,7 +59,9 @@ RULES = f"""## How it is decided
 - **Verdict.** A claim names a range of a normalized score: "better" is above 0 (P above 0.5),
   "alike" within ±{MARGIN:g}, "no less" above −{MARGIN:g}, "hardly better" below {MARGIN:g}.
   **Agree**: the whole interval is in the range. **Differ**: no part of it is. **Open**: some of it
-  is, or runs are missing. A claim of several parts holds where all of them do, and falls with one
+  is, or runs are missing. "Not significantly better" and "do not differ significantly" differ as
+  soon as the interval is above 0, or on either side of 0, by however little; they agree where it is
+  not, and lies below {MARGIN:g}, or within ±{MARGIN:g}: a wider one shows nothing. A claim of several parts holds where all of them do, and falls with one
   of them; "in some task" holds with one task, and falls with all of them. Nothing is corrected for
   the number of comparisons. Rules and margins are ours. They were written when the queue had five
   runs of Best Arm's Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other

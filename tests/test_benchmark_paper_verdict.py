@@ -175,6 +175,43 @@ def test_a_claim_holds_with_all_parts_and_falls_with_one(evidence):
     assert evidence.any_of("x", parts("differ", "differ")).verdict == "differ"
 
 
+def control(scripts, leave, agent, values, tasks=None):
+    module = scripts["claims_control"]
+    for task in module.CONTROL if tasks is None else tasks:
+        leave(module.arm(task, agent), values)
+
+
+def claim(scripts, words):
+    (found,) = (one for one in scripts["claims"].CLAIMS if words in one.says)
+    return found
+
+
+def test_not_significantly_falls_with_a_small_but_certain_difference(scripts, leave, book):
+    control(scripts, leave, "oracle", [1000.0] * 3)
+    control(scripts, leave, "vssm", [500.0] * 3)
+    control(scripts, leave, "gru", [549.0, 550.0, 551.0])
+    control(scripts, leave, "mamba", [449.0, 450.0, 451.0])
+    found = book()
+    better, worse = claim(scripts, "not significantly better than vSSM").test(found)
+    # nine variances of 1e-6 / 3, by 9²: error 0.000192; 18 degrees of freedom, t = 2.101
+    assert (better.value, better.interval) == ("+0.050", "[+0.050, +0.050]")
+    assert (better.verdict, better.why) == ("differ", "0 is not in the interval")
+    assert (worse.value, worse.verdict) == ("-0.050", "agree")  # worse is not better
+
+
+def test_not_significantly_needs_an_interval_with_0_that_is_narrow(evidence):
+    def words(low, high):
+        interval = evidence.Interval((low + high) / 2, low, high)
+        return [x.verdict(interval) for x in (evidence.NOT_BETTER, evidence.NOT_APART)]
+
+    assert words(0.046, 0.054) == ["differ", "differ"]
+    assert words(-0.054, -0.046) == ["agree", "differ"]
+    assert words(-0.02, 0.05) == ["agree", "agree"]
+    assert words(-0.02, 0.15) == ["open", "open"]
+    assert words(-0.15, 0.02) == ["agree", "open"]
+    assert words(float("nan"), float("nan")) == ["open", "open"]
+
+
 def test_heat_maps_say_how_episodes_adapt(scripts, leave, book):
     module = scripts["claims_best_arm"]
     leave(module.arm("vssm+kf"), [0.5] * 3, grid=True)
