@@ -53,6 +53,9 @@ RULES = f"""## How it is decided
 - **Differences** are ours minus theirs, means over seeds, then over tasks, with Welch's 95 %
   interval. A cost of Best Arm is a task: costs 0 and 0.1 must be there, the others count when they
   are (the paper does not print its costs).
+- **Spread** is the largest mean over seeds less the smallest, of all sizes in a task, with a
+  bootstrap interval; as means of noisy runs lie apart by chance, the spread of the same resamples
+  about their own means is taken off.
 - **P** is the probability that a run of ours scores above one of theirs in the same task, with its
   stratified bootstrap interval, as in `kalmanac report`. Claims that an agent is better over all
   nine tasks of control or all twelve of POPGym go by it ("P ="), all others by differences.
@@ -62,7 +65,8 @@ RULES = f"""## How it is decided
   is, or runs are missing. "Not significantly better" and "do not differ significantly" differ as
   soon as the interval is above 0, or on either side of 0, by however little; they agree where it is
   not, and lies below {MARGIN:g}, or within ±{MARGIN:g}: a wider one shows nothing. A claim of several parts holds where all of them do, and falls with one
-  of them; "in some task" holds with one task, and falls with all of them. Nothing is corrected for
+  of them; "most" and "the largest" are an interval of the difference from the next best task;
+  "in some task" holds with one task, and falls with all of them. Nothing is corrected for
   the number of comparisons. Rules and margins are ours. They were written when the queue had five
   runs of Best Arm's Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other
   settings, were known by then ([findings](findings.md)).

@@ -284,20 +284,71 @@ def test_runs_of_the_papers_length_count_as_soon_as_they_decide_as_much(scripts,
     assert (part.value, part.verdict) == ("-0.100", "differ")  # shifted: half of 0.2
 
 
-def test_the_largest_gain_is_told_from_others(scripts, leave, book):
+def test_the_largest_gain_is_told_from_the_next_best(scripts, leave, book):
     module = scripts["claims_popgym"]
     for task in module.MEMORY:
         gain = 0.9 if task == "MineSweeperEasy" else 0.1
         popgym(scripts, leave, task, "vssm+kf", [gain, gain + 0.01, gain + 0.02])
         popgym(scripts, leave, task, "vssm", [0.0, 0.01, 0.02])
     found = book()
-    (part,) = module.largest(found, "MineSweeperEasy", module.mmer)
-    assert part.verdict == "agree"
-    (part,) = module.largest(found, "RepeatPreviousEasy", module.mmer)
-    assert part.verdict == "differ"
-    assert part.why.startswith("MineSweeperEasy has more: ")
+    gain, more = module.largest(found, "MineSweeperEasy", module.mmer)
+    assert (gain.verdict, more.verdict) == ("agree", "agree")
+    gain, more = module.largest(found, "RepeatPreviousEasy", module.mmer)
+    assert (gain.verdict, more.verdict) == ("agree", "differ")
+    assert more.what == "RepeatPreviousEasy, more than in MineSweeperEasy"
     part = module.better(found, "vssm+kf", "vssm")
     assert (part.value, part.interval, part.verdict) == ("P = 1.00", "[1.00, 1.00]", "agree")
+
+
+def test_a_gain_that_is_the_largest_by_chance_is_open(scripts, leave, book):
+    module = scripts["claims_popgym"]
+    gains = {"RepeatPreviousEasy": 0.4, "RepeatFirstEasy": 0.36}  # both divided by 1.0
+    for task in module.MEMORY:
+        gain = gains.get(task, 0.0)
+        popgym(scripts, leave, task, "vssm+kf", [gain - 0.1, gain, gain + 0.1])
+        popgym(scripts, leave, task, "vssm", [-0.1, 0.0, 0.1])
+    gain, more = module.largest(book(), "RepeatPreviousEasy", module.mmer)
+    # shifted: variances 0.0025 / 3 on two sides, 4 degrees of freedom, t = 2.776: ± 0.113
+    assert (gain.value, gain.interval, gain.verdict) == ("+0.200", "[+0.087, +0.313]", "agree")
+    # on four sides, 8 degrees of freedom, t = 2.306: ± 0.133
+    assert more.what == "RepeatPreviousEasy, more than in RepeatFirstEasy"
+    assert (more.value, more.interval, more.verdict) == ("+0.020", "[-0.113, +0.153]", "open")
+
+
+def sizes(scripts, leave, spreads, noise=()):
+    """The last of twelve sizes is above the others; noise goes to the longest task alone."""
+    module = scripts["claims_popgym"]
+    for task, spread in spreads.items():
+        arms = [module.size(task, n, layers) for n in module.WIDTHS for layers in module.LAYERS]
+        for arm in arms:
+            apart = noise if task == module.LONGEST and noise else [0.0] * 3
+            leave(arm, [(arm is arms[-1]) * spread + x for x in apart])
+
+
+def test_the_largest_spread_of_sizes_by_hand(scripts, leave, book):
+    module = scripts["claims_popgym"]
+    spreads = dict.fromkeys(module.SIZE_ABLATION_TASKS, 0.0)
+    sizes(scripts, leave, {**spreads, module.LONGEST: 0.4, "RepeatPreviousEasy": 0.1})
+    (part,) = module.most_sensitive(book())
+    # both tasks are divided by 1, after they were shifted by half: 0.2 − 0.05, without noise
+    assert part.what == "spread of means in RepeatFirstMedium, more than in RepeatPreviousEasy"
+    assert (part.value, part.interval, part.verdict) == ("+0.150", "[+0.150, +0.150]", "agree")
+
+
+def test_a_spread_that_noise_would_give_is_open(scripts, leave, book):
+    module = scripts["claims_popgym"]
+    spreads = dict.fromkeys(module.SIZE_ABLATION_TASKS, 0.0)
+    sizes(scripts, leave, {**spreads, module.LONGEST: 0.2}, noise=(-0.5, 0.0, 0.5))
+    (part,) = module.most_sensitive(book())
+    assert (part.verdict, part.why) == ("open", "only a part of the interval is above 0")
+
+
+def test_another_task_with_the_larger_spread_differs(scripts, leave, book):
+    module = scripts["claims_popgym"]
+    spreads = dict.fromkeys(module.SIZE_ABLATION_TASKS, 0.0)
+    sizes(scripts, leave, {**spreads, module.LONGEST: 0.1, "RepeatPreviousEasy": 0.3})
+    (part,) = module.most_sensitive(book())
+    assert (part.value, part.verdict) == ("-0.100", "differ")
 
 
 def test_sums_are_over_what_both_have(scripts, leave, book):
