@@ -15,6 +15,7 @@ from pathlib import Path
 from kalmanac._report.scores import LATE
 from paper_cells import cells
 from paper_claims import CLAIMS
+from paper_claims_popgym import BEST_SEEDS, MEMORY, MOST, ROUNDING, SEEDS, far_by_chance
 from paper_evidence import AGREE, DIFFER, LEAST_SEEDS, MARGIN, OPEN, Book, Claim, Part, verdict
 from paper_sums import (
     MEANS_HEAD,
@@ -70,6 +71,12 @@ RULES = f"""## How it is decided
   the number of comparisons. Rules and margins are ours. They were written when the queue had five
   runs of Best Arm's Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other
   settings, were known by then ([findings](findings.md)).
+- **Printed scores** of POPGym. A task is far from the printed score where Welch's test tells the
+  two apart at 5 %; the printed standard error is that of {SEEDS} seeds, and {ROUNDING:g} is added in
+  quadrature, as the score is rounded. Of {len(MEMORY)} tasks more than {far_by_chance()} are far by chance in
+  less than 5 % of all cases (binomial). Beside the best of POPGym's authors ({BEST_SEEDS} seeds) a task
+  is above, below or either by the same test; nobody is above {MOST:g}. After fewer steps than the
+  paper's neither claim differs. The table below has plain standard errors.
 - **Shorter trainings.** Best Arm has the paper's 500K steps. POPGym has 500K where the paper has
   1M, until 1M decides as many tasks; noisy control has 200K of 1M. Verdicts on these say "at fewer
   steps"; MMER is then the largest of fewer evaluations, too.
