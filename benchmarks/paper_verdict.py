@@ -12,9 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kalmanac._report.scores import LATE
+from kalmanac._report.scores import LATE, LEAST
 from paper_cells import cells
 from paper_claims import CLAIMS
+from paper_claims_control import LEAST_SCALE, without_scale
 from paper_claims_popgym import BEST_SEEDS, MEMORY, MOST, ROUNDING, SEEDS, far_by_chance
 from paper_evidence import AGREE, DIFFER, LEAST_SEEDS, MARGIN, OPEN, Book, Claim, Part, verdict
 from paper_sums import (
@@ -45,9 +46,11 @@ RULES = f"""## How it is decided
 
 - **Score of a run.** Best Arm: mean of the last {LATE} evaluations of the return, divided by 10.
   Noisy control: mean of the last {LATE} evaluations of the return; differences and IQM are divided
-  by the mean of Oracle's in the same task. POPGym: MMER, the largest evaluation; differences and
+  by the mean of Oracle's in the same task, and tasks in which that is below {LEAST_SCALE:g}, a
+  twentieth of what a task pays at most, are left out by name: noise would be large there. POPGym: MMER, the largest evaluation; differences and
   IQM are shifted from [−1, 1] to [0, 1] and divided by the best score of POPGym's authors. (Figures
-  of `kalmanac report` show the last evaluation of Best Arm and control, not the last {LATE}.)
+  of `kalmanac report` show the last evaluation of Best Arm and control, not the last {LATE}, and
+  leave a task out where Oracle's is below {LEAST:g}.)
 - **Seeds.** Two agents are compared over the seeds that both have. A run that diverged counts with
   the evaluations that it had; one that is not finished does not count. With fewer than
   {LEAST_SEEDS} seeds of each agent in a task nothing is decided.
@@ -67,7 +70,8 @@ RULES = f"""## How it is decided
   soon as the interval is above 0, or on either side of 0, by however little; they agree where it is
   not, and lies below {MARGIN:g}, or within ±{MARGIN:g}: a wider one shows nothing. A claim of several parts holds where all of them do, and falls with one
   of them; "most" and "the largest" are an interval of the difference from the next best task;
-  "in some task" holds with one task, and falls with all of them. Nothing is corrected for
+  "in some task" holds with one task, and falls with all of them. An agent fails in a task only where
+  vSSM+KF or Oracle is above Memoryless, the whole interval; else the task is open. Nothing is corrected for
   the number of comparisons. Rules and margins are ours. They were written when the queue had five
   runs of Best Arm's Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other
   settings, were known by then ([findings](findings.md)).
@@ -110,6 +114,9 @@ def page(book: Book) -> Iterator[str]:
     yield f"From {book.finished} finished runs of the queue's {len(cells()):,}. Of {len(CLAIMS)}"
     yield f"claims: {told}.\n"
     yield RULES
+    if left := without_scale(book):
+        yield "Left out of normalized scores of noisy control, as Oracle's return is below"
+        yield f"{LEAST_SCALE:g} there: {', '.join(left)}.\n"
     yield "## Claims\n"
     yield from table(CLAIMS_HEAD, claim_rows(tested))
     single, both = means(book), improvements(book)

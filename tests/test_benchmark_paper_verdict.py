@@ -241,6 +241,45 @@ def test_control_is_divided_by_oracle_and_compared_without_it(scripts, leave, bo
     assert next(module.improves(found, "vssm+kf", ["vssm"])).verdict == "open"  # eight tasks lack
 
 
+def test_an_agent_fails_only_where_another_has_learned(scripts, leave, book):
+    module = scripts["claims_control"]
+    where = ["pendulum-swingup"]
+    for agent in ("transformer", "memoryless", "vssm+kf", "oracle"):
+        control(scripts, leave, agent, [99.0, 100.0, 101.0], where)
+    test = claim(scripts, "vTransformer fails in pendulum-swingup").test
+    (part,) = test(book())
+    assert (part.value, part.verdict) == ("+0.000", "open")
+    assert part.why == "neither vSSM+KF nor Oracle is above Memoryless there"
+    *_, anywhere = module.fails(book())
+    assert anywhere.verdict == "open"
+    control(scripts, leave, "transformer", [99.0, 100.0, 101.0], ["cheetah-run"])
+    control(scripts, leave, "memoryless", [99.0, 100.0, 101.0], ["cheetah-run"])
+    control(scripts, leave, "oracle", [499.0, 500.0, 501.0], ["cheetah-run"])
+    *_, anywhere = module.fails(book())
+    assert anywhere.what == "vTransformer over Memoryless, in cheetah-run"
+    assert anywhere.verdict == "agree"
+
+
+def test_an_oracle_with_next_to_nothing_is_no_scale(scripts, leave, book, results, tmp_path):
+    module, evidence = scripts["claims_control"], scripts["evidence"]
+    two = ["cheetah-run", "pendulum-swingup"]
+    control(scripts, leave, "oracle", [400.0] * 3, two[:1])
+    control(scripts, leave, "oracle", [20.0] * 3, two[1:])
+    control(scripts, leave, "vssm+kf", [300.0] * 3, two[:1])
+    control(scripts, leave, "vssm+kf", [40.0] * 3, two[1:])
+    control(scripts, leave, "gru", [100.0] * 3, two[:1])
+    control(scripts, leave, "gru", [0.0] * 3, two[1:])
+    part = module.apart(book(), "vssm+kf", "gru", evidence.ABOVE, two)
+    assert part.value == "+0.500"  # 200 / 400; not (0.5 + 40 / 20) / 2
+    assert part.n.endswith("; without pendulum-swingup: Oracle's return is below 50")
+    part = module.apart(book(), "vssm+kf", "gru", evidence.ABOVE, two[1:])
+    told = "no scale in pendulum-swingup: Oracle's return is below 50"
+    assert (part.verdict, part.why) == ("open", told)
+    page = tmp_path / "verdicts.md"
+    assert scripts["verdict"].main(["--results", str(results), "--out", str(page)]) == 0
+    assert "as Oracle's return is below\n50 there: pendulum-swingup.\n" in page.read_text()
+
+
 def popgym(scripts, leave, task, agent, values, budget="500K of 1M steps"):
     leave(scripts["claims_popgym"].arm(task, agent, budget), values)
 
@@ -303,7 +342,8 @@ def test_scores_after_fewer_steps_do_not_contradict_the_printed_ones(scripts, le
     assert (part.verdict, part.why) == ("open", "fewer steps than the paper's")
     (part,) = scripts["claims_popgym"].above_published(book())
     # the last three of the six that the paper has above; four are below, and three best are 1.0
-    assert (part.value, part.why) == ("3 of 12 above, 7 not, 2 either", part.why)
+    assert part.value == "3 of 12 above, 7 not, 2 either"
+    assert (part.verdict, part.why) == ("open", "fewer steps than the paper's")
 
 
 def test_only_scores_above_the_best_published_beyond_chance_count(scripts, leave, book):
