@@ -36,6 +36,7 @@ AGREE, DIFFER, OPEN = "agree", "differ", "open"
 LEAST_SEEDS = 3  # of each agent in each task; fewer decide nothing
 MARGIN = 0.1  # of a normalized score: less is no difference
 NO_RUNS = "runs are missing"
+LEFT_OUT = ": left out: "  # in notices of runs that cannot be read
 NAMED_TASKS = 4  # of more, the number is told
 
 
@@ -58,16 +59,24 @@ class Arm:
 class Book:
     """All runs that were taken in, by the queue's cells."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
-        known = cells()
-        hashes = ((Experiment.from_data(run.experiment).hash, run) for run in runs)
-        self.runs = {key: run for key, run in hashes if key in known}
+    def __init__(self, runs: Iterable[Run], left_out: Iterable[str] = ()) -> None:
+        self.runs: dict[str, Run] = {}
+        self.left_out = list(left_out)  # a line for each run that cannot be read
         self._arms: dict[str, Arm] = {}
+        for run in runs:
+            try:
+                key = Experiment.from_data(run.experiment).hash
+            except (ValueError, TypeError) as error:
+                self.left_out.append(f"{run.name}{LEFT_OUT}{error}")
+                continue
+            if key in cells():
+                self.runs[key] = run
 
     @staticmethod
     def read(folder: Path) -> "Book":
         """From run folders."""
-        return Book(read_runs(folder).runs)
+        runs, notices = read_runs(folder)
+        return Book(runs, [line for line in notices if LEFT_OUT in line])
 
     @property
     def finished(self) -> int:

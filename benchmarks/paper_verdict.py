@@ -90,7 +90,7 @@ RULES = f"""## How it is decided
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page."""
+    """Write the page. A run that cannot be read is named, and stops no other."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of runs")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page")
@@ -100,9 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"paper_verdict: {error}", file=sys.stderr)
         return 2
+    for line in book.left_out:
+        print(f"paper_verdict: {line}", file=sys.stderr)
     options.out.write_text("\n".join(page(book)) + "\n")
     print(f"written: {options.out.name}, from {book.finished} finished runs")
-    return 0
+    return 1 if book.left_out else 0
 
 
 def page(book: Book) -> Iterator[str]:

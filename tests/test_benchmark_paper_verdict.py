@@ -488,6 +488,24 @@ def test_a_folder_that_is_not_there_is_told(scripts, tmp_path, capsys):
     assert "expected a folder with runs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [('"strange": 1, ', "strange"), ("no JSON", "experiment.json")]
+)
+def test_a_run_that_cannot_be_read_is_left_out_by_name(
+    scripts, leave, results, tmp_path, capsys, words, told
+):
+    bandits(scripts, leave, "gru", [0.1, 0.2], costs=[0.0])
+    file = results / "best-arm" / "cost0-gru-seed0" / "experiment.json"
+    file.write_text(file.read_text().replace("{", "{" + words, 1))
+    page = tmp_path / "verdicts.md"
+    assert scripts["verdict"].main(["--results", str(results), "--out", str(page)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "written: verdicts.md, from 1 finished runs\n"
+    (line,) = captured.err.splitlines()
+    assert line.startswith("paper_verdict: best-arm/cost0-gru-seed0: left out: ")
+    assert told in line
+
+
 def test_the_page_has_the_claims_of_the_script(scripts):
     text = (ROOT / "docs" / "verdicts.md").read_text()
     shown = re.findall(r"^\| \d+ \| (.*?) \| (.*?) \|", text, re.M)
