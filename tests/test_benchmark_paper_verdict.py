@@ -512,6 +512,28 @@ def test_the_page_has_the_claims_of_the_script(scripts):
     assert shown == [(claim.where, claim.says) for claim in scripts["claims"].CLAIMS]
 
 
+def test_parameters_of_the_largest_agent_are_compared_with_the_smallest(scripts, monkeypatch):
+    from kalmanac._encoders.parameters import AgentSizes
+
+    module = scripts["claims"]
+    sizes = AgentSizes(24, 6, False, (160, 160), (160, 160), feedforward=128)
+    monkeypatch.setattr(module, "BEST_ARM", sizes)
+    walker, other = module.parameters(None)
+    # vTransformer 255,758 / Mamba 240,974 = 1.061
+    assert walker.verdict == "agree"
+    # every agent but GRU is within 10 % of vSSM; vSSM+KF has 8,960 more, Mamba 4,546 less
+    counts = {name: int(number.replace(",", "")) for name, number in _counts(other.value)}
+    vssm = counts["vSSM"]
+    assert counts["vSSM+KF"] - vssm == 8960
+    assert vssm - counts["Mamba"] == 4546
+    assert 8960 / vssm < 0.1 < (8960 + 4546) / (vssm - 4546)
+    assert other.why.startswith(f"vSSM+KF has {13506 / (vssm - 4546):.0%} more than Mamba; GRU")
+
+
+def _counts(text):
+    return re.findall(r"(\S+) ([\d,]+) \(", text)
+
+
 def test_parameters_are_counted_for_the_tasks_as_they_are(scripts):
     pytest.importorskip("popgym")
     from kalmanac._envs.popgym import POPGym
