@@ -191,9 +191,7 @@ def not_falling(book: Book) -> Iterator[Part]:
     parts = []
     for less, more in pairwise(NOISE_STRENGTHS):
         two = (noisy(PENDULUM, KF, more), noisy(PENDULUM, KF, less), (arm(PENDULUM, ORACLE),))
-        parts.append(
-            normalized(book, f"noise × {more:g} over {less:g}", [Pair(PENDULUM, *two)])
-        )
+        parts.append(normalized(book, f"noise × {more:g} over {less:g}", [Pair(PENDULUM, *two)]))
     yield any_of("vSSM+KF", parts)
 
 

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kalmanac._report.scores import LATE, LEAST
+from kalmanac._suites.popgym import TASKS as MEMORY
 from paper_cells import cells
 from paper_claims import CLAIMS
 from paper_claims_control import LEAST_SCALE, without_scale
-from paper_claims_popgym import BEST_SEEDS, MEMORY, MOST, ROUNDING, SEEDS, far_by_chance
+from paper_claims_popgym import BEST_SEEDS, MOST, ROUNDING, SEEDS, far_by_chance
 from paper_evidence import AGREE, DIFFER, LEAST_SEEDS, MARGIN, OPEN, Book, Claim, Part, verdict
 from paper_sums import (
     MEANS_HEAD,
@@ -46,11 +47,12 @@ RULES = f"""## How it is decided
 
 - **Score of a run.** Best Arm: mean of the last {LATE} evaluations of the return, divided by 10.
   Noisy control: mean of the last {LATE} evaluations of the return; differences and IQM are divided
-  by the mean of Oracle's in the same task, and tasks in which that is below {LEAST_SCALE:g}, a
-  twentieth of what a task pays at most, are left out by name: noise would be large there. POPGym: MMER, the largest evaluation; differences and
-  IQM are shifted from [−1, 1] to [0, 1] and divided by the best score of POPGym's authors. (Figures
-  of `kalmanac report` show the last evaluation of Best Arm and control, not the last {LATE}, and
-  leave a task out where Oracle's is below {LEAST:g}.)
+  by the mean of Oracle's in the same task. Tasks in which that is below {LEAST_SCALE:g}, a
+  twentieth of the largest return, are left out by name: a quotient of so little is noise. POPGym:
+  MMER, the largest evaluation; differences and IQM are shifted from [−1, 1] to [0, 1] and divided
+  by the best score of POPGym's authors. (Figures of `kalmanac report` show the last evaluation of
+  Best Arm and control, not the last {LATE}, and leave a task out where Oracle's is below
+  {LEAST:g}.)
 - **Seeds.** Two agents are compared over the seeds that both have. A run that diverged counts with
   the evaluations that it had; one that is not finished does not count. With fewer than
   {LEAST_SEEDS} seeds of each agent in a task nothing is decided.
@@ -62,25 +64,34 @@ RULES = f"""## How it is decided
   about their own means is taken off.
 - **P** is the probability that a run of ours scores above one of theirs in the same task, with its
   stratified bootstrap interval, as in `kalmanac report`. Claims that an agent is better over all
-  nine tasks of control or all twelve of POPGym go by it ("P ="), all others by differences.
+  nine tasks of control or all twelve of POPGym go by it ("P ="), all others by differences, counts
+  of tasks or spreads.
 - **Verdict.** A claim names a range of a normalized score: "better" is above 0 (P above 0.5),
   "alike" within ±{MARGIN:g}, "no less" above −{MARGIN:g}, "hardly better" below {MARGIN:g}.
   **Agree**: the whole interval is in the range. **Differ**: no part of it is. **Open**: some of it
-  is, or runs are missing. "Not significantly better" and "do not differ significantly" differ as
-  soon as the interval is above 0, or on either side of 0, by however little; they agree where it is
-  not, and lies below {MARGIN:g}, or within ±{MARGIN:g}: a wider one shows nothing. A claim of several parts holds where all of them do, and falls with one
-  of them; "most" and "the largest" are an interval of the difference from the next best task;
-  "in some task" holds with one task, and falls with all of them. An agent fails in a task only where
-  vSSM+KF or Oracle is above Memoryless, the whole interval; else the task is open. Nothing is corrected for
-  the number of comparisons. Rules and margins are ours. They were written when the queue had five
-  runs of Best Arm's Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other
-  settings, were known by then ([findings](findings.md)).
-- **Printed scores** of POPGym. A task is far from the printed score where Welch's test tells the
-  two apart at 5 %; the printed standard error is that of {SEEDS} seeds, and {ROUNDING:g} is added in
-  quadrature, as the score is rounded. Of {len(MEMORY)} tasks more than {far_by_chance()} are far by chance in
-  less than 5 % of all cases (binomial). Beside the best of POPGym's authors ({BEST_SEEDS} seeds) a task
-  is above, below or either by the same test; nobody is above {MOST:g}. After fewer steps than the
-  paper's neither claim differs. The table below has plain standard errors.
+  is, or runs are missing. A claim of several parts holds where all of them do, and falls with one
+  of them; "in some task" holds with one task, and falls with all of them. Nothing is corrected for
+  the number of comparisons.
+- **Not significantly better** differs where the whole interval is above 0, by however little, and
+  agrees where it is not and stays below {MARGIN:g}. **Do not differ significantly** differs where 0
+  is not in the interval, and agrees where it is and the interval stays within ±{MARGIN:g}. A wider
+  interval shows nothing: open.
+- **Most** is more than in the next best task: an interval of the difference between the two that is
+  above 0.
+- **Fails** is hardly better than Memoryless in a task in which vSSM+KF or Oracle is better than
+  Memoryless. A task in which nobody has learned is open.
+- **Printed scores** of POPGym. A score is far from the printed one where Welch's test tells the two
+  apart at 5 %; the printed standard error is that of {SEEDS} seeds, and {ROUNDING:g} is added in
+  quadrature, as printed scores are rounded. More than {far_by_chance()} of {len(MEMORY)} are far by
+  chance in less than 5 % of all cases (binomial). Beside the best of POPGym's authors, which is of
+  {BEST_SEEDS} seeds, a score is above, not above, or either, by the same test; nothing is
+  above a best score of {MOST:g}. With fewer steps than the paper's these two claims are open where
+  they would differ. The table below has plain standard errors.
+- **Rules and margins** are ours. They were written when the queue had five runs of Best Arm's
+  Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other settings, were known
+  by then ([findings](findings.md)). Those on "not significantly", "most", "fails", printed scores
+  and small returns of Oracle were changed after a review, when the queue had 13 runs, of Best
+  Arm's Oracle and Memoryless and of vSSM+KF in RepeatPreviousEasy.
 - **Shorter trainings.** Best Arm has the paper's 500K steps. POPGym has 500K where the paper has
   1M, until 1M decides as many tasks; noisy control has 200K of 1M. Verdicts on these say "at fewer
   steps"; MMER is then the largest of fewer evaluations, too.
