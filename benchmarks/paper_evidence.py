@@ -36,6 +36,7 @@ AGREE, DIFFER, OPEN = "agree", "differ", "open"
 LEAST_SEEDS = 3  # of each agent in each task; fewer decide nothing
 MARGIN = 0.1  # of a normalized score: less is no difference
 NO_RUNS = "runs are missing"
+LEFT_OUT = ": left out: "  # in notices of runs that cannot be read
 NAMED_TASKS = 4  # of more, the number is told
 
 
@@ -58,16 +59,24 @@ class Arm:
 class Book:
     """All runs that were taken in, by the queue's cells."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
-        known = cells()
-        hashes = ((Experiment.from_data(run.experiment).hash, run) for run in runs)
-        self.runs = {key: run for key, run in hashes if key in known}
+    def __init__(self, runs: Iterable[Run], left_out: Iterable[str] = ()) -> None:
+        self.runs: dict[str, Run] = {}
+        self.left_out = list(left_out)  # a line for each run that cannot be read
         self._arms: dict[str, Arm] = {}
+        for run in runs:
+            try:
+                key = Experiment.from_data(run.experiment).hash
+            except (ValueError, TypeError) as error:
+                self.left_out.append(f"{run.name}{LEFT_OUT}{error}")
+                continue
+            if key in cells():
+                self.runs[key] = run
 
     @staticmethod
     def read(folder: Path) -> "Book":
         """From run folders."""
-        return Book(read_runs(folder).runs)
+        runs, notices = read_runs(folder)
+        return Book(runs, [line for line in notices if LEFT_OUT in line])
 
     @property
     def finished(self) -> int:
@@ -104,14 +113,23 @@ def _how_far(run: Run | None) -> str:
 
 
 class Range(NamedTuple):
-    """What a claim says of a number: that it is above `low` and below `high`."""
+    """What a claim says of a number: that it is above `low` and below `high`.
+
+    A claim that there is no significant difference falls with any interval that leaves 0 towards
+    one of the bounds, however near; the bounds keep wide intervals from being called alike.
+    """
 
     words: str
     low: float
     high: float
+    no_significance: bool = False
 
     def verdict(self, interval: Interval) -> str:
         """By where the interval lies; one with unknown bounds decides nothing."""
+        if self.no_significance and (
+            (interval.low > 0 and self.high < np.inf) or (interval.high < 0 and self.low > -np.inf)
+        ):
+            return DIFFER
         if interval.low > self.low and interval.high < self.high:
             return AGREE
         if interval.high <= self.low or interval.low >= self.high:
@@ -123,6 +141,8 @@ ABOVE = Range("above 0", 0.0, np.inf)
 NO_LESS = Range(f"above −{MARGIN:g}", -MARGIN, np.inf)
 NO_MORE = Range(f"below {MARGIN:g}", -np.inf, MARGIN)
 ALIKE = Range(f"within ±{MARGIN:g}", -MARGIN, MARGIN)
+NOT_BETTER = NO_MORE._replace(no_significance=True)  # significantly
+NOT_APART = ALIKE._replace(no_significance=True)  # significantly
 LIKELY = Range("above 0.5", 0.5, np.inf)
 
 
@@ -276,6 +296,8 @@ def decided(
     verdict, why = within.verdict(interval), ""
     if short:
         verdict, why = OPEN, f"fewer than {LEAST_SEEDS} seeds of both: {listed(short)}"
+    elif verdict == DIFFER and within.no_significance:
+        why = "0 is not in the interval"
     elif verdict == OPEN:
         why = f"only a part of the interval is {within.words}"
     elif verdict == DIFFER:

@@ -92,7 +92,7 @@ def _mean(
         n = told(list(there) if len(arms) > 1 else [], list(map(len, there.values())))
         yield (field.name, agent_name(agent), n, *iqm(list(there.values())), lacking)
     else:
-        yield (field.name, agent_name(agent), "no scale: Oracle has no runs", NONE, NONE, lacking)
+        yield (field.name, agent_name(agent), "no scale of Oracle's", NONE, NONE, lacking)
 
 
 PAIRS_HEAD = (
@@ -123,7 +123,7 @@ def improvements(book: Book) -> Sum:
             )
             n = told(both.tasks if len(pairs) > 1 else [], list(map(len, both.ours)))
             if len(scaled.tasks) < len(both.tasks):
-                n += f"; IQM of {len(scaled.tasks)} tasks, where Oracle has runs"
+                n += f"; IQM of {len(scaled.tasks)} tasks, where Oracle gives a scale"
             lacking = _lacking(arms, found.missing)
             found.rows.append((field.name, agent_name(rival), n, ours, theirs, chance, lacking))
     return found

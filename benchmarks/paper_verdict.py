@@ -12,9 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kalmanac._report.scores import LATE
+from kalmanac._report.scores import LATE, LEAST
+from kalmanac._suites.popgym import TASKS as MEMORY
 from paper_cells import cells
 from paper_claims import CLAIMS
+from paper_claims_control import LEAST_SCALE, without_scale
+from paper_claims_popgym import BEST_SEEDS, MOST, ROUNDING, SEEDS, far_by_chance
 from paper_evidence import AGREE, DIFFER, LEAST_SEEDS, MARGIN, OPEN, Book, Claim, Part, verdict
 from paper_sums import (
     MEANS_HEAD,
@@ -44,26 +47,51 @@ RULES = f"""## How it is decided
 
 - **Score of a run.** Best Arm: mean of the last {LATE} evaluations of the return, divided by 10.
   Noisy control: mean of the last {LATE} evaluations of the return; differences and IQM are divided
-  by the mean of Oracle's in the same task. POPGym: MMER, the largest evaluation; differences and
-  IQM are shifted from [−1, 1] to [0, 1] and divided by the best score of POPGym's authors. (Figures
-  of `kalmanac report` show the last evaluation of Best Arm and control, not the last {LATE}.)
+  by the mean of Oracle's in the same task. Tasks in which that is below {LEAST_SCALE:g}, a
+  twentieth of the largest return, are left out by name: a quotient of so little is noise. POPGym:
+  MMER, the largest evaluation; differences and IQM are shifted from [−1, 1] to [0, 1] and divided
+  by the best score of POPGym's authors. (Figures of `kalmanac report` show the last evaluation of
+  Best Arm and control, not the last {LATE}, and leave a task out where Oracle's is below
+  {LEAST:g}.)
 - **Seeds.** Two agents are compared over the seeds that both have. A run that diverged counts with
   the evaluations that it had; one that is not finished does not count. With fewer than
   {LEAST_SEEDS} seeds of each agent in a task nothing is decided.
 - **Differences** are ours minus theirs, means over seeds, then over tasks, with Welch's 95 %
   interval. A cost of Best Arm is a task: costs 0 and 0.1 must be there, the others count when they
   are (the paper does not print its costs).
+- **Spread** is the largest mean over seeds less the smallest, of all sizes in a task, with a
+  bootstrap interval; as means of noisy runs lie apart by chance, the spread of the same resamples
+  about their own means is taken off.
 - **P** is the probability that a run of ours scores above one of theirs in the same task, with its
   stratified bootstrap interval, as in `kalmanac report`. Claims that an agent is better over all
-  nine tasks of control or all twelve of POPGym go by it ("P ="), all others by differences.
+  nine tasks of control or all twelve of POPGym go by it ("P ="), all others by differences, counts
+  of tasks or spreads.
 - **Verdict.** A claim names a range of a normalized score: "better" is above 0 (P above 0.5),
   "alike" within ±{MARGIN:g}, "no less" above −{MARGIN:g}, "hardly better" below {MARGIN:g}.
   **Agree**: the whole interval is in the range. **Differ**: no part of it is. **Open**: some of it
   is, or runs are missing. A claim of several parts holds where all of them do, and falls with one
   of them; "in some task" holds with one task, and falls with all of them. Nothing is corrected for
-  the number of comparisons. Rules and margins are ours. They were written when the queue had five
-  runs of Best Arm's Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other
-  settings, were known by then ([findings](findings.md)).
+  the number of comparisons.
+- **Not significantly better** differs where the whole interval is above 0, by however little, and
+  agrees where it is not and stays below {MARGIN:g}. **Do not differ significantly** differs where 0
+  is not in the interval, and agrees where it is and the interval stays within ±{MARGIN:g}. A wider
+  interval shows nothing: open.
+- **Most** is more than in the next best task: an interval of the difference between the two that is
+  above 0.
+- **Fails** is hardly better than Memoryless in a task in which vSSM+KF or Oracle is better than
+  Memoryless. A task in which nobody has learned is open.
+- **Printed scores** of POPGym. A score is far from the printed one where Welch's test tells the two
+  apart at 5 %; the printed standard error is that of {SEEDS} seeds, and {ROUNDING:g} is added in
+  quadrature, as printed scores are rounded. More than {far_by_chance()} of {len(MEMORY)} are far by
+  chance in less than 5 % of all cases (binomial). Beside the best of POPGym's authors, which is of
+  {BEST_SEEDS} seeds, a score is above, not above, or either, by the same test; nothing is
+  above a best score of {MOST:g}. With fewer steps than the paper's these two claims are open where
+  they would differ. The table below has plain standard errors.
+- **Rules and margins** are ours. They were written when the queue had five runs of Best Arm's
+  Oracle alone, but earlier runs of vSSM+KF, vSSM, GRU and Oracle, with other settings, were known
+  by then ([findings](findings.md)). Those on "not significantly", "most", "fails", printed scores
+  and small returns of Oracle were changed after a review, when the queue had 13 runs, of Best
+  Arm's Oracle and Memoryless and of vSSM+KF in RepeatPreviousEasy.
 - **Shorter trainings.** Best Arm has the paper's 500K steps. POPGym has 500K where the paper has
   1M, until 1M decides as many tasks; noisy control has 200K of 1M. Verdicts on these say "at fewer
   steps"; MMER is then the largest of fewer evaluations, too.
@@ -73,7 +101,7 @@ RULES = f"""## How it is decided
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page."""
+    """Write the page. A run that cannot be read is named, and stops no other."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of runs")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page")
@@ -83,9 +111,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"paper_verdict: {error}", file=sys.stderr)
         return 2
+    for line in book.left_out:
+        print(f"paper_verdict: {line}", file=sys.stderr)
     options.out.write_text("\n".join(page(book)) + "\n")
     print(f"written: {options.out.name}, from {book.finished} finished runs")
-    return 0
+    return 1 if book.left_out else 0
 
 
 def page(book: Book) -> Iterator[str]:
@@ -97,6 +127,9 @@ def page(book: Book) -> Iterator[str]:
     yield f"From {book.finished} finished runs of the queue's {len(cells()):,}. Of {len(CLAIMS)}"
     yield f"claims: {told}.\n"
     yield RULES
+    if left := without_scale(book):
+        yield "Left out of normalized scores of noisy control, as Oracle's return is below"
+        yield f"{LEAST_SCALE:g} there: {', '.join(left)}.\n"
     yield "## Claims\n"
     yield from table(CLAIMS_HEAD, claim_rows(tested))
     single, both = means(book), improvements(book)
