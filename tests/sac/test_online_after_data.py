@@ -39,18 +39,49 @@ def test_the_share_is_that_of_the_data_among_all_steps_since():
 def test_updates_near_data_learn_the_temperature_in_an_environment(sizes):
     data = batch(sizes)
     online, usual = make_learner(sizes), make_learner(sizes)
+    for learner, alpha in ((online, 1e-3), (usual, 0.8e-3)):  # small, beside what actions differ by
+        with torch.no_grad():
+            learner.log_alpha.fill_(np.log(alpha))
     one, two = online._losses(data, 0.5, 0.2), usual._losses(data)
-    for name in ("critic_loss", "ent_coef_loss"):
-        torch.testing.assert_close(one.losses[name], two.losses[name])
+    torch.testing.assert_close(one.losses["critic_loss"], two.losses["critic_loss"])
+    torch.testing.assert_close(one.numbers["ent_coef"], two.numbers["ent_coef"])
+    wanted = [
+        torch.autograd.grad(x.losses["ent_coef_loss"], learner.log_alpha)[0]
+        for x, learner in ((one, online), (two, usual))
+    ]
+    torch.testing.assert_close(*wanted)
     cloning = one.numbers["cloning_loss"]
     size = 0.8 * two.losses["actor_loss"] / (one.losses["actor_loss"] - 0.2 * cloning)
-    assert size > 0, "the soft value, divided by the size of Q"
+    assert size > 0, "the soft value, divided by what the policy's actions differ by"
     share = torch.tensor(0.2)
-    three = make_learner(sizes)._losses(data, 0.5, share)
-    torch.testing.assert_close(three.losses["actor_loss"], one.losses["actor_loss"])
+    three = make_learner(sizes)
+    with torch.no_grad():
+        three.log_alpha.fill_(np.log(1e-3))
+    losses = three._losses(data, 0.5, share)
+    torch.testing.assert_close(losses.losses["actor_loss"], one.losses["actor_loss"])
     before = online.log_alpha.detach().clone()
     online.update(data, near=0.5, online=share)
     assert not torch.equal(online.log_alpha, before)
+
+
+@both_kinds
+def test_the_temperature_does_not_rise_while_copies_hold_the_entropy_down(sizes):
+    """All actions are alike, so that copies have no entropy; values cannot drown in what is
+    missing of it."""
+    learner, data = make_learner(sizes, learning_rate=1e-2), batch(sizes, (6, 6, 6, 6))
+    still = torch.zeros_like(data.action)
+    still[..., 0] = 1.0 if sizes.discrete else 0.5
+    data = data._replace(action=still)
+    learner.entropy_goal = 1.0  # out of reach
+    alphas, sizes_of_q = [], []
+    for _ in range(300):
+        metrics = learner.update(data, near=1.0, online=0.9)
+        alphas.append(float(metrics["train/ent_coef"]))
+        sizes_of_q.append(abs(float(metrics["train/q_mean"])))
+    assert metrics["train/entropy"] < 0.9, "else nothing is shown"
+    assert learner.log_alpha < 0, "it was 0; at its rate, 3 if it had risen"
+    assert max(alphas[100:]) < 0.1
+    assert max(sizes_of_q) < 10
 
 
 def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
