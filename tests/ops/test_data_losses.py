@@ -152,16 +152,19 @@ def test_beside_copies_a_temperature_leaves_something_of_advantages(
 
 
 @pytest.mark.parametrize("slopes", [False, True])
-def test_a_temperature_beyond_its_bound_falls_whatever_the_entropy(slopes: bool) -> None:
+def test_a_temperature_beyond_its_bounds_comes_back_whatever_the_entropy(slopes: bool) -> None:
     steps = Counted.of(torch.tensor([[True, True, False]]))
     goals = torch.tensor([[-5.0, -7.0, NAN]])  # -6 on average
-    for alpha, entropy, slope in ((0.1, -8.0, -2.0), (0.1, -3.0, 3.0), (1, -8.0, 2.0), (1, -3, 3)):
-        log_alpha = torch.tensor(math.log(alpha), requires_grad=True)
-        actor = torch.tensor(2.0, requires_grad=True)
-        numbers = {"entropy": torch.tensor(float(entropy))}
-        judged = Losses([actor], [torch.tensor(4.0)] if slopes else None, {"actor": actor}, numbers)
-        for goal in (-6.0, goals):
-            losses = with_temperature(judged, log_alpha, torch.tensor(0.5), goal, steps)
-            assert losses.losses["ent_coef_loss"].item() == pytest.approx(math.log(alpha) * slope)
-            found = torch.autograd.grad(losses.roots, [actor, log_alpha], losses.slopes)
-            assert [x.item() for x in found] == [4.0 if slopes else 1.0, slope]
+    for alpha, slope_below, slope_above in ((0.1, -2, 3), (1, 2, 3), (0.004, -2, -3)):
+        for entropy, slope in ((-8.0, slope_below), (-3.0, slope_above)):
+            log_alpha = torch.tensor(math.log(alpha), requires_grad=True)
+            actor = torch.tensor(2.0, requires_grad=True)
+            begins = [torch.tensor(4.0)] if slopes else None
+            numbers = {"entropy": torch.tensor(entropy)}
+            judged = Losses([actor], begins, {"actor_loss": actor}, numbers)
+            for goal in (-6.0, goals):
+                losses = with_temperature(judged, log_alpha, torch.tensor(0.5), goal, steps)
+                expected = pytest.approx(math.log(alpha) * slope)
+                assert losses.losses["ent_coef_loss"].item() == expected
+                found = torch.autograd.grad(losses.roots, [actor, log_alpha], losses.slopes)
+                assert [x.item() for x in found] == [4.0 if slopes else 1.0, slope]

@@ -21,6 +21,7 @@ from kalmanac._ops.scan.linear import linear_scan
 EDGE = 0.999  # the largest action that is copied: beyond, atanh knows no bounds
 MOST_OF_A_STEP = 100.0  # times a step with the average advantage counts for a copy
 MOST_OF_A_MOVE = 1.0  # standard deviations
+LEAST_TEMPERATURE = 0.01  # beside copies, in units of what the policy's actions differ by
 
 
 def data_returns(
@@ -161,15 +162,17 @@ def near_data(
 def with_temperature(
     losses: Losses, log_alpha: Tensor, unit: Tensor, goal: float | Tensor, steps: Counted
 ) -> Losses:
-    """Add the loss of a learned temperature, which falls where it is beyond the unit.
+    """Add the loss of a learned temperature, which comes back to between 0.01 and 1 units.
 
-    log α · (mean entropy - goal) below it, log α · |mean entropy - goal| beyond: copies may hold
-    the entropy below its goal for long, and a temperature that rose all the while would take as
-    long to come back.
+    log α · (mean entropy - goal) between them, log α · |mean entropy - goal| above, the negative
+    below. Copies may hold the entropy away from its goal for long: a temperature that rose or fell
+    all the while would take as long to come back.
     """
     goal = steps.mean(goal) if isinstance(goal, Tensor) else goal
-    off = losses.numbers["entropy"] - goal
-    loss = log_alpha * torch.where(log_alpha.detach() > unit.log(), off.abs(), off)
+    off, over = losses.numbers["entropy"] - goal, log_alpha.detach() - unit.log()
+    least = math.log(LEAST_TEMPERATURE)
+    slope = torch.where(over > 0, off.abs(), torch.where(over < least, -off.abs(), off))
+    loss = log_alpha * slope
     slopes = None if losses.slopes is None else [*losses.slopes, torch.ones_like(loss)]
     return losses._replace(
         roots=[*losses.roots, loss], slopes=slopes,
