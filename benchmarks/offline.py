@@ -189,7 +189,8 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
             model.set_spaces(env.single_observation_space, env.single_action_space)
             model.add_episodes(episodes)
             model.pretrain(task.updates, near_data=near)
-            yield row(name, what, score(model), updates=model.num_updates)
+            trust = model.learner.pretrained.trust
+            yield row(name, what, score(model), updates=model.num_updates, trust=trust)
             if what == OURS:
                 model.set_env(env)
                 looks = 0

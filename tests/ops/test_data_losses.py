@@ -8,12 +8,15 @@ import torch
 from kalmanac._ops.data_losses import (
     EDGE,
     advantage_weights,
+    bounded_temperature,
     come_true,
     copying_losses,
     data_returns,
     moved_actions,
     near_data,
+    spread,
     unseen,
+    with_temperature,
 )
 from kalmanac._ops.sac_losses import Counted, Losses
 
@@ -120,13 +123,48 @@ def test_only_what_comes_true_of_advantages_counts() -> None:
 def test_a_share_of_copies_by_hand(share: float | torch.Tensor) -> None:
     climbed = torch.tensor(-3.0, requires_grad=True)
     copying = torch.tensor([[2.0, 4.0, NAN]], requires_grad=True)
-    q = torch.tensor([[[4.0, 4.0, NAN]], [[6.0, 2.0, NAN]]])  # its size: 4
     judged = Losses([climbed], None, {"actor_loss": climbed}, {})
     steps = Counted.of(torch.tensor([[True, True, False]]))
-    near, part = near_data(judged, copying, q, steps, share), float(share)
+    unit, part = spread(torch.tensor([[0.0, 0.5, NAN]]), steps), float(share)
+    assert unit.item() == 0.5, "the root of the mean square"
+    near = near_data(judged, copying, unit, steps, share)
     assert near.numbers["cloning_loss"].item() == 3
-    expected = (1 - part) * -3 / 4 + part * 3
+    expected = (1 - part) * -3 / 0.5 + part * 3
     assert near.losses["actor_loss"].item() == pytest.approx(expected, abs=1e-6)
     slopes = torch.autograd.grad(near.roots, [climbed, copying], near.slopes)
-    torch.testing.assert_close(slopes[0], torch.tensor((1 - part) / 4))
+    torch.testing.assert_close(slopes[0], torch.tensor((1 - part) / 0.5))
     torch.testing.assert_close(slopes[1], torch.tensor([[part / 2, part / 2, 0.0]]))
+
+
+@pytest.mark.parametrize("share", [0.2, torch.tensor(0.2)])
+def test_beside_copies_a_temperature_leaves_something_of_advantages(
+    share: float | torch.Tensor,
+) -> None:
+    unit = torch.tensor(0.5)
+    for alpha, bounded in ((0.1, 0.1), (0.5, 0.5), (100.0, 0.5), (0.0, 0.0)):
+        log_alpha = torch.tensor(alpha, requires_grad=True).log()
+        log = bounded_temperature(log_alpha, unit, share)
+        assert not log.requires_grad
+        assert log.exp().item() == pytest.approx(0.8 * bounded)
+    for all_copies in (1.0, torch.tensor(1.0)):
+        log = bounded_temperature(torch.tensor(0.0), unit, all_copies)
+        assert log.exp().item() == pytest.approx(0.5e-6), "what is divided by it stays finite"
+
+
+@pytest.mark.parametrize("slopes", [False, True])
+def test_a_temperature_beyond_its_bounds_comes_back_whatever_the_entropy(slopes: bool) -> None:
+    steps = Counted.of(torch.tensor([[True, True, False]]))
+    goals = torch.tensor([[-5.0, -7.0, NAN]])  # -6 on average
+    for alpha, slope_below, slope_above in ((0.1, -2, 3), (1, 2, 3), (0.004, -2, -3)):
+        for entropy, slope in ((-8.0, slope_below), (-3.0, slope_above)):
+            log_alpha = torch.tensor(math.log(alpha), requires_grad=True)
+            actor = torch.tensor(2.0, requires_grad=True)
+            begins = [torch.tensor(4.0)] if slopes else None
+            numbers = {"entropy": torch.tensor(entropy)}
+            judged = Losses([actor], begins, {"actor_loss": actor}, numbers)
+            for goal in (-6.0, goals):
+                losses = with_temperature(judged, log_alpha, torch.tensor(0.5), goal, steps)
+                expected = pytest.approx(math.log(alpha) * slope)
+                assert losses.losses["ent_coef_loss"].item() == expected
+                found = torch.autograd.grad(losses.roots, [actor, log_alpha], losses.slopes)
+                assert [x.item() for x in found] == [4.0 if slopes else 1.0, slope]

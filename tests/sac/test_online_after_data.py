@@ -16,6 +16,7 @@ from kalmanac._sac.training_log import Logger
 from tests.sac.cases import batch, both_kinds, make_learner
 from tests.sac.small import Listener, small, wandering
 from tests.sac.test_episode_data import walk
+from tests.sac.test_pretraining import differing
 
 
 def pretrained(near: float = 0.5, **settings) -> RecurrentSAC:
@@ -39,18 +40,48 @@ def test_the_share_is_that_of_the_data_among_all_steps_since():
 def test_updates_near_data_learn_the_temperature_in_an_environment(sizes):
     data = batch(sizes)
     online, usual = make_learner(sizes), make_learner(sizes)
+    within = 0.1 * differing(usual, data)  # its bounds
+    for learner, alpha in ((online, within), (usual, 0.8 * within)):
+        with torch.no_grad():
+            learner.log_alpha.fill_(np.log(alpha))
     one, two = online._losses(data, 0.5, 0.2), usual._losses(data)
-    for name in ("critic_loss", "ent_coef_loss"):
-        torch.testing.assert_close(one.losses[name], two.losses[name])
+    torch.testing.assert_close(one.losses["critic_loss"], two.losses["critic_loss"])
+    torch.testing.assert_close(one.numbers["ent_coef"], two.numbers["ent_coef"])
+    wanted = [
+        torch.autograd.grad(x.losses["ent_coef_loss"], learner.log_alpha)[0]
+        for x, learner in ((one, online), (two, usual))
+    ]
+    torch.testing.assert_close(*wanted)
     cloning = one.numbers["cloning_loss"]
     size = 0.8 * two.losses["actor_loss"] / (one.losses["actor_loss"] - 0.2 * cloning)
-    assert size > 0, "the soft value, divided by the size of Q"
+    assert size > 0, "the soft value, divided by what the policy's actions differ by"
     share = torch.tensor(0.2)
-    three = make_learner(sizes)._losses(data, 0.5, share)
-    torch.testing.assert_close(three.losses["actor_loss"], one.losses["actor_loss"])
+    three = make_learner(sizes)
+    with torch.no_grad():
+        three.log_alpha.fill_(np.log(within))
+    losses = three._losses(data, 0.5, share)
+    torch.testing.assert_close(losses.losses["actor_loss"], one.losses["actor_loss"])
     before = online.log_alpha.detach().clone()
     online.update(data, near=0.5, online=share)
     assert not torch.equal(online.log_alpha, before)
+
+
+@both_kinds
+@pytest.mark.parametrize("goal", [1.0, -9.0])
+def test_the_temperature_does_not_run_away_while_copies_hold_the_entropy(sizes, goal):
+    """All actions are alike, so that copies have little entropy; the goal is out of reach above
+    or below it."""
+    learner, data = make_learner(sizes, learning_rate=3e-2), batch(sizes, (6, 6, 6, 6))
+    still = torch.zeros_like(data.action)
+    still[..., 0] = 1.0 if sizes.discrete else 0.5
+    data, learner.entropy_goal = data._replace(action=still), goal
+    for _ in range(400):
+        metrics = learner.update(data, near=1.0, online=0.9)
+        assert metrics["train/ent_coef"] < 0.1, "a tenth, at most, of what actions differ by"
+        assert metrics["train/q_mean"].abs() < 10
+    assert (metrics["train/entropy"] < goal) == (goal > 0), "else nothing is shown"
+    learned, unit = learner.log_alpha.detach().exp(), differing(learner, data)
+    assert 0.005 * unit < learned < 2 * unit, "at its rate, e^12 or e^-12"
 
 
 def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():

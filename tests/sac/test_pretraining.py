@@ -54,12 +54,37 @@ def judged(learner, data: Batch):
     return q.detach(), q_values.frozen_twins(own), following, torch.stack(slopes)
 
 
+def differing(learner, data: Batch) -> float:
+    """What the policy's actions differ by in the lower value of the twins, root mean square."""
+    history, valid = read_history(data), data.valid
+    parameters = learner.actor(history).detach()
+    features = learner.critic.network.encode(history.but_last())
+    if learner.sizes.discrete:
+        lower = learner.critic.head(*features).detach().amin(0)[valid]
+        p = torch.softmax(parameters[:, :-1][valid], -1)
+        off = lower - (p * lower).sum(-1, keepdim=True)
+        return float((p * off**2).sum(-1).mean().sqrt())
+    noise = learner.learning.get_state()
+    _, draw = (  # the next tokens' come first
+        learner.actor.distribution.output(x, learner.learning).action
+        for x in (parameters[:, 1:], parameters[:, :-1])
+    )
+    learner.learning.set_state(noise)
+    mode, q_values = torch.tanh(parameters[:, :-1].chunk(2, -1)[0]), learner.critic.q_values
+    lower = [q_values(*features).taken(x).detach().amin(0)[valid] for x in (draw, mode)]
+    return float((lower[0] - lower[1]).square().mean().sqrt())
+
+
 @both_kinds
 @pytest.mark.parametrize("weight", [1.0, 0.3])
 @pytest.mark.parametrize("share", [None, 0.4])
 def test_the_actor_copies_better_actions_and_climbs_the_rest(sizes, weight, share):
     learner, plain, data = make_learner(sizes), make_learner(sizes), batch(sizes, (6, 2, 5, 3))
-    losses, valid = plain._losses(data), data.valid
+    valid = data.valid
+    unit = differing(plain, data)
+    with torch.no_grad():  # it would be 1, beyond what the policy's actions differ by
+        plain.log_alpha.fill_(np.log(min(1.0, unit) * (1 - (share or 0))))
+    losses = plain._losses(data)
     q, own, following, slopes = judged(learner, data)
     unseen = (1 - data.episode % 2).long()[None]  # odd episodes teach the second of the twins
     returns = following.detach().clone()
@@ -90,7 +115,7 @@ def test_the_actor_copies_better_actions_and_climbs_the_rest(sizes, weight, shar
     part = 1.0 if share is None else share
     trust = 0.8 + 0.02 * (min(max(float(line), -1), 1) - 0.8) if share is None else 0.8
     assert learner.trust.item() == pytest.approx(trust, rel=1e-4)
-    climbed = (1 - part) / q[:, valid].abs().mean() * losses.losses["actor_loss"]
+    climbed = (1 - part) / unit * losses.losses["actor_loss"]
     copied = part * cloned(learner, data, goal, counts.detach())
     torch.testing.assert_close(actual.losses["actor_loss"], climbed + copied, rtol=1e-4, atol=1e-5)
     if share is None:

@@ -10,6 +10,8 @@ the tilt vanishes (`come_true`), and what is left is behavior cloning. In an env
 `near_data` mixes such copies with the usual losses.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from kalmanac._ops.scan.linear import linear_scan
 EDGE = 0.999  # the largest action that is copied: beyond, atanh knows no bounds
 MOST_OF_A_STEP = 100.0  # times a step with the average advantage counts for a copy
 MOST_OF_A_MOVE = 1.0  # standard deviations
+LEAST_TEMPERATURE = 0.01  # beside copies, in units of what the policy's actions differ by
 
 
 def data_returns(
@@ -90,9 +93,13 @@ def advantage_weights(advantage: Tensor, steps: Counted, strength: float | Tenso
     KL(policy, data) takes the data's actions in these shares (Peng et al., 2019).
     """
     off = (advantage - steps.mean(advantage)).masked_fill(steps.left_out, 0)
-    spread = steps.mean(off.square()).sqrt().clamp(min=1e-6)
-    counts = (strength * off / spread).exp().clamp(max=MOST_OF_A_STEP)
+    counts = (strength * off / spread(off.square(), steps)).exp().clamp(max=MOST_OF_A_STEP)
     return counts / steps.mean(counts).clamp(min=1e-6)
+
+
+def spread(square: Tensor, steps: Counted) -> Tensor:
+    """The root of the mean of A² (B, T), (): the unit in which actions differ."""
+    return steps.mean(square).sqrt().clamp(min=1e-6)
 
 
 def copying_losses(
@@ -117,25 +124,57 @@ def copying_losses(
     return Losses([mean, critic], None, losses, numbers | {"cloning_loss": mean.detach()})
 
 
-def near_data(
-    losses: Losses, copying: Tensor, q: Tensor, steps: Counted, share: float | Tensor
-) -> Losses:
-    """The actor's loss becomes (1 - share) loss / mean |Q| + share · mean of `copying` (B, T).
+def bounded_temperature(log_alpha: Tensor, unit: Tensor, share: float | Tensor) -> Tensor:
+    """The log of the temperature beside copies, (): (1 - share) min(α, unit).
 
-    Divided by the size of Q, the value weighs the same whatever the rewards' unit
-    (Fujimoto & Gu, 2021).
+    Copies decide the entropy as far as they have a share, whatever the temperature is, and a
+    temperature beyond the `unit` in which the policy's actions differ would leave nothing of that.
+    """
+    left = 1 - share
+    left = left.clamp(min=1e-6).log() if isinstance(left, Tensor) else math.log(max(left, 1e-6))
+    return torch.minimum(log_alpha.detach(), unit.log()) + left
+
+
+def near_data(
+    losses: Losses, copying: Tensor, unit: Tensor, steps: Counted, share: float | Tensor
+) -> Losses:
+    """The actor's loss becomes (1 - share) loss / unit + share · mean of `copying` (B, T).
+
+    In the unit in which the policy's actions differ, values weigh the same whatever the rewards'
+    unit, and whatever all actions have in common: with equal shares, a Gaussian's mean is about a
+    standard deviation from what it copies, as far as `moved_actions` go at most.
 
     Args:
         losses: the actor's root is the first.
-        q: (2, B, T), Q of the data's actions.
+        unit: `spread` of the advantages of what the policy does, ().
         share: in [0, 1]; a tensor where a recorded update is to read what it is by then.
     """
-    size = steps.mean(q.detach().abs()).mean().clamp(min=1e-6)
-    climb, mean = (1 - share) / size, steps.mean(copying)
+    climb, mean = (1 - share) / unit, steps.mean(copying)
     slopes = losses.slopes or [torch.ones_like(root) for root in losses.roots]
     slopes = [climb * slopes[0], *slopes[1:], torch.ones_like(mean) * share]
     actor = climb * losses.losses["actor_loss"] + share * mean
     return Losses(
         [*losses.roots, mean], slopes, losses.losses | {"actor_loss": actor},
         losses.numbers | {"cloning_loss": mean.detach()},
+    )  # fmt: skip
+
+
+def with_temperature(
+    losses: Losses, log_alpha: Tensor, unit: Tensor, goal: float | Tensor, steps: Counted
+) -> Losses:
+    """Add the loss of a learned temperature, which comes back to between 0.01 and 1 units.
+
+    log α · (mean entropy - goal) between them, log α · |mean entropy - goal| above, the negative
+    below. Copies may hold the entropy away from its goal for long: a temperature that rose or fell
+    all the while would take as long to come back.
+    """
+    goal = steps.mean(goal) if isinstance(goal, Tensor) else goal
+    off, over = losses.numbers["entropy"] - goal, log_alpha.detach() - unit.log()
+    least = math.log(LEAST_TEMPERATURE)
+    slope = torch.where(over > 0, off.abs(), torch.where(over < least, -off.abs(), off))
+    loss = log_alpha * slope
+    slopes = None if losses.slopes is None else [*losses.slopes, torch.ones_like(loss)]
+    return losses._replace(
+        roots=[*losses.roots, loss], slopes=slopes,
+        losses=losses.losses | {"ent_coef_loss": loss},
     )  # fmt: skip

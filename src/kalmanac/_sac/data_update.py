@@ -7,12 +7,15 @@ from torch import Tensor
 
 from kalmanac._ops.data_losses import (
     advantage_weights,
+    bounded_temperature,
     come_true,
     copying_losses,
     data_returns,
     moved_actions,
     near_data,
+    spread,
     unseen,
+    with_temperature,
 )
 from kalmanac._ops.sac_losses import Counted, Losses, Shares
 from kalmanac._replay.sampling import Batch
@@ -74,6 +77,7 @@ class Copies(NamedTuple):
     entropy: Tensor  # (B, T): of the policy
     q: Tensor  # (2, B, T): of the batch's actions
     share: float | Tensor | None
+    differs: Tensor  # (B, T): the square of what the policy's actions differ by in value
 
     def alone(self) -> Losses:
         """The losses without an environment."""
@@ -82,10 +86,22 @@ class Copies(NamedTuple):
             self.copying, self.entropy, self.q, seen.returns, seen.episode, seen.steps
         )
 
-    def beside(self, losses: Losses) -> Losses:
-        """The usual losses in an environment, with the share of copying."""
+    def temperature(self, log_alpha: Tensor) -> Tensor:
+        """The log of the temperature that the usual losses have beside copies, ()."""
         assert self.share is not None
-        return near_data(losses, self.copying, self.q, self.seen.steps, self.share)
+        return bounded_temperature(log_alpha, self._unit(), self.share)
+
+    def beside(self, losses: Losses, log_alpha: Tensor, goal: float | Tensor) -> Losses:
+        """The usual losses in an environment, with the share of copying; `goal` of the entropy."""
+        assert self.share is not None
+        steps, unit = self.seen.steps, self._unit()
+        mixed = near_data(losses, self.copying, unit, steps, self.share)
+        if not log_alpha.requires_grad:
+            return mixed
+        return with_temperature(mixed, log_alpha, unit, goal, steps)
+
+    def _unit(self) -> Tensor:
+        return spread(self.differs, self.seen.steps)
 
 
 class Near(NamedTuple):
@@ -105,24 +121,29 @@ class Near(NamedTuple):
         with torch.no_grad():
             value = (here.share.movedim(0, -1) * every).sum(-1)
             next_value = Shares.of(logits[:, 1:]).value(following[:, :, 1:])
+            lower = every.amin(0).movedim(-1, 0)
+            differs = (here.share * (lower - (here.share * lower).sum(0)).square()).sum(0)
         seen = Seen.of(batch, taken, value, next_value, self.gamma)
         counts = advantage_weights(seen.advantage, seen.steps, self._strength(seen))
         copying = counts * policy.cloning_loss(logits[:, :-1], action)
-        return Copies(seen, copying, here.entropy, taken, self.share)
+        return Copies(seen, copying, here.entropy, taken, self.share, differs)
 
     def continuous(
         self, batch: Batch, policy: SquashedGaussian, parameters: Tensor, entropy: Tensor,
-        q_values: QValues, q: Tensor, next_value: Tensor,
+        q_values: QValues, q: Tensor, drawn: Tensor, next_value: Tensor,
     ) -> Copies:  # fmt: skip
-        """For the policy's parameters and entropy at the steps, Q of the batch's actions, and V."""
+        """For the policy's parameters and entropy at the steps, Q of the batch's actions and of one
+        that the policy drew, (B, T), and V."""
         with torch.no_grad():  # a draw would be noise in advantages and in what they are to be
             value = q_values.frozen_twins(policy.mode(parameters))
+            differs = (drawn - value.amin(0)).square()
         seen = Seen.of(batch, q, value, next_value, self.gamma)
         strength, goal = self._strength(seen), batch.counted_actions()
         if self.strength:
             std = policy.named(parameters.detach())["action_log_std"].exp()
             goal = seen.better(goal, q_values, std, strength)
-        return Copies(seen, policy.cloning_loss(parameters, goal), entropy, q, self.share)
+        copying = policy.cloning_loss(parameters, goal)
+        return Copies(seen, copying, entropy, q, self.share, differs)
 
     def _strength(self, seen: Seen) -> float | Tensor:
         """How far this update prefers better actions; what is trusted is known before it."""

@@ -197,19 +197,20 @@ class Learner:
             torch.no_grad()(lambda: target.head(*target.network.encode(critic_history))),
             lambda: critic.head(*critic.network.encode(now)),
         )
-        copies = None
+        copies, log_alpha = None, self.log_alpha
         if near is not None:
             copies = near.discrete(batch, actor.distribution, logits, q, following)
             if near.share is None:
                 return copies.alone()
+            log_alpha = copies.temperature(log_alpha)
         goal: float | Tensor = self.entropy_goal
         if allowed is not None and self.learns_temperature:
             goal = self.settings.goal_among(allowed.sum(-1))
         losses = discrete_losses(
             logits, q, following, batch.action, batch.reward, batch.terminated, batch.valid,
-            self.log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
+            log_alpha, self.rules, entropy_goal=goal, allowed=allowed,
         )  # fmt: skip
-        return losses if copies is None else copies.beside(losses)
+        return losses if copies is None else copies.beside(losses, self.log_alpha, goal)
 
     def _continuous_losses(
         self, batch: Batch, history: History, critic_history: History, near: Near | None
@@ -230,18 +231,20 @@ class Learner:
         output = distribution.output(parameters[:, :-1], self.learning)
         q_values = self.critic.q_values(*features)
         q = q_values.taken(batch.counted_actions())
-        copies = None
+        drawn, goal = q_values.frozen(output.action), self.entropy_goal
+        copies, log_alpha = None, self.log_alpha
         if near is not None:
             here = parameters[:, :-1], output.entropy
-            copies = near.continuous(batch, distribution, *here, q_values, q, next_value)
+            copies = near.continuous(batch, distribution, *here, q_values, q, drawn, next_value)
             if near.share is None:
                 return copies.alone()
+            log_alpha = copies.temperature(log_alpha)
         losses = continuous_losses(
-            q_values.frozen(output.action), output.entropy, q, next_value, next_output.entropy,
-            batch.reward, batch.terminated, batch.valid, self.log_alpha, self.rules,
-            entropy_goal=self.entropy_goal,
+            drawn, output.entropy, q, next_value, next_output.entropy,
+            batch.reward, batch.terminated, batch.valid, log_alpha, self.rules,
+            entropy_goal=goal,
         )  # fmt: skip
-        return losses if copies is None else copies.beside(losses)
+        return losses if copies is None else copies.beside(losses, self.log_alpha, goal)
 
     def _drawn_losses(
         self, policy: SquashedGaussian, batch: Batch, history: History, critic_history: History
