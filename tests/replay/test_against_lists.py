@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -116,6 +117,7 @@ class RecordedMachine(ReplayMachine):
         self.patch.setattr(room, "can_record", lambda device: True)
         self.patch.setattr(table, "is_host", lambda device: False)
         self.patch.setattr(graphed_call, "WARM_UP", 0)
+        self.patch.setattr(graphed_call, "garbage_collection_paused", nullcontext)  # takes long
 
 
 RecordedMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
