@@ -1,4 +1,4 @@
-"""Time our update beside `torch.compile` of the plain one, the rival of two lines, and beside JAX.
+"""Time our update beside `torch.compile` of the plain one, the rival of two lines, and other peers.
 
     python benchmarks/compiled.py --device cuda [--budget 150] [--out FILE]
 
@@ -6,8 +6,10 @@ The plain update (compiled_sac.py) is compiled whole: with the mode "reduce-over
 graphs of its own, and with "default" and "max-autotune-no-cudagraphs" inside a graph of ours.
 Several seeds are one axis of a `vmap` there and in JAX (jax_sac.py), and branches of one graph in
 ours. All learn from one batch for each seed again and again, with the same noise. Who leads
-elsewhere than the plain update in float32, uncompiled, is refused, ours too. With `--forms`, each
-fused form stands beside its own plain one (compiled_forms.py), forward and backward.
+elsewhere than the plain update in float32, uncompiled, is refused, ours too. The recurrent SAC as
+public baselines write it (plain_sac.py), with `nn.GRU`, is another agent, compared with nothing.
+With `--forms`, each fused form stands beside its own plain one (compiled_forms.py), forward and
+backward.
 
 Every case has a process of its own. They compile side by side, and are timed one after the other
 when all are ready, or when the budget says so: the rest is told as not ready in so many seconds.
@@ -38,13 +40,14 @@ from kalmanac._observation import Sizes
 from kalmanac._ops.dispatch import TRITON
 from kalmanac._ops.graphed_call import WARM_UP, garbage_collection_paused
 from kalmanac._sac.cuda_graph import GraphedUpdates, UpdateWith
+from plain_sac import PlainSAC
 from record import on_record, save
 from report import print_table
 from update import SMALL, TASKS, Task, make_learner
 from update_peer import Ours, disagreement, noise_of, refusal
 
 LEAST = 1.3  # times the rival's speed, or a fused form goes
-OURS, JAX = "ours", "JAX, one jit"
+OURS, JAX, BASELINE = "ours", "JAX, one jit", "plain PyTorch, nn.GRU"
 MODES: dict[str, dict[str, Any]] = {
     "reduce-overhead": {"mode": "reduce-overhead"},
     "default, captured": {},
@@ -133,7 +136,7 @@ def serve(case: Case, options: argparse.Namespace) -> None:
     say, sys.stdout = sys.stdout, sys.stderr
     device = torch.device(options.device)
     task = _task(case.task)
-    whole: dict[str, Prepared] = {OURS: ours, JAX: in_jax}
+    whole: dict[str, Prepared] = {OURS: ours, JAX: in_jax, BASELINE: baseline}
     try:
         make = whole.get(case.how, rival) if case.what in ENCODERS else form
         run, found = make(case, task, device)
@@ -199,6 +202,20 @@ def in_jax(case: Case, task: Task, device: torch.device) -> Ready:
         return None, {"why_not": f"{case.what} is not written in JAX"}
     learners, batches = seeded(case, task, device)
     return jax_peer.ready(learners, batches, _Fed(CompiledSAC(learners, None), batches))
+
+
+def baseline(case: Case, task: Task, device: torch.device) -> Ready:
+    """The recurrent SAC of public baselines, one seed after the other."""
+    _, batches = seeded(case, task, device)
+    agents = [PlainSAC(task.sizes, task.critic_hidden, device) for _ in batches]
+
+    def run() -> None:
+        for agent, batch in zip(agents, batches, strict=True):
+            agent.update(batch)
+
+    torch.set_float32_matmul_precision("high")
+    run()
+    return run, {}
 
 
 class _Fed:
@@ -305,8 +322,9 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", help="these forms")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5])
     parser.add_argument(
-        "--modes", nargs="+", choices=[*MODES, JAX], default=[*list(MODES)[:3], JAX]
-    )
+        "--modes", nargs="+", choices=[*MODES, JAX, BASELINE],
+        default=[*list(MODES)[:3], JAX, BASELINE],
+    )  # fmt: skip
     parser.add_argument("--budget", type=float, default=600, help="seconds for everything")
     parser.add_argument(
         "--quiet-after", type=float, default=0, metavar="SECONDS",

@@ -53,11 +53,12 @@ def test_plain_forms_give_what_fused_ones_give(bench, number, monkeypatch):
 @pytest.mark.slow
 def test_a_quick_run_traces_times_and_judges(bench, tmp_path, capsys):
     script, out = bench("compiled"), tmp_path / "compiled.json"
-    call = ["--quick", "--modes", "eager backend", "--encoders", "memoryless", "--seeds", "2"]
+    modes = ["eager backend", "plain PyTorch, nn.GRU"]
+    call = ["--quick", "--modes", *modes, "--encoders", "memoryless", "--seeds", "2"]
     assert script.main([*call, "--jobs=2", "--seconds=0.01", "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["finished"]
-    assert [case["how"] for case in found["cases"]] == ["ours", "eager backend"] * 2
+    assert [case["how"] for case in found["cases"]] == ["ours", *modes] * 2
     for case in found["cases"]:
         assert case["found"]["per_second"] > 0
         assert case["found"]["start_up"] > 0
