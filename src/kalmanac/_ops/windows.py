@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kalmanac._ops.dispatch import differentiates, fused
+from kalmanac._ops.dispatch import fused, pads_are_free
 
 LENGTH = 2  # the row of a table's entries
-JOINED = 3  # parts of tokens at most that a kernel joins
 
 
 class Windows(NamedTuple):
@@ -149,13 +148,14 @@ def read_windows(
 
 
 def join_tokens(parts: Sequence[Tensor], lengths: Tensor) -> Tensor:
-    """Join parts (B, W, n') of tokens side by side; zeros stand behind `lengths` (B,) of a row."""
-    alike = len(parts) <= JOINED and len({part.dtype for part in parts}) == 1
-    if fused(parts[0]) and alike and not differentiates(*parts):
-        from kalmanac._ops.window_kernels import join_tokens as join
+    """Join parts (B, W, n') of tokens side by side; zeros stand behind `lengths` (B,) of a row.
 
-        return join([part.contiguous() for part in parts], lengths)
-    return torch.cat(list(parts), -1).masked_fill_(token_pads(parts[0], lengths)[..., None], 0)
+    Where pads are computed like steps, they stay what batches hold there, which is finite.
+    """
+    joined = torch.cat(list(parts), -1)
+    if pads_are_free(joined):
+        return joined
+    return joined.masked_fill_(token_pads(joined, lengths)[..., None], 0)
 
 
 def token_pads(tokens: Tensor, lengths: Tensor) -> Tensor:

@@ -22,7 +22,6 @@ from kalmanac._ops.sac_losses import (
     fused_continuous_losses,
     takes_last_token,
 )
-from kalmanac._ops.squashed_gaussian import fused_taken
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.data_update import Near
@@ -251,7 +250,7 @@ class Learner:
     ) -> Losses:
         """Compute `_continuous_losses` at all tokens, as kernels take them."""
         actor, critic, target = self.actor, self.critic, self.target
-        action, valid = batch.action, batch.valid
+        action = batch.action
 
         def look_ahead() -> tuple[tuple[Tensor, ...], Tensor]:  # it has the time for the noise
             noise = action.new_empty(2, *action.shape).normal_(generator=self.learning)
@@ -259,7 +258,8 @@ class Learner:
 
         def judge_taken() -> tuple[list[Tensor], Tensor]:
             features = critic.network.encode(critic_history)
-            q = critic.head(*features, fused_taken(action, valid))
+            at_tokens = torch.cat([action, action[:, -1:]], 1)  # the last one has no say
+            q = critic.head(*features, at_tokens)
             return [x.detach() for x in features], q
 
         parameters, (next_features, noise), (features, q) = self.streams(

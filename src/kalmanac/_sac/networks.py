@@ -25,7 +25,7 @@ ImageShape = tuple[int, int, int]  # channels, height, width
 
 
 class History(NamedTuple):
-    """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients.
+    """What an encoder reads of a batch, finite on pads: a NaN there would reach gradients.
 
     The observation's vector, the previous action and, where the agent sees it, the previous reward
     are views of `joined`, in which they lie side by side. The observation's action mask is True on
