@@ -248,9 +248,8 @@ def captured(run: Callable[[], object], calls: int = 1) -> Callable[[], None]:
             run()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
-    kept: list[object] = []
     with garbage_collection_paused(), torch.cuda.graph(graph, stream=stream):
-        kept.extend(run() for _ in range(calls))
+        kept = [run() for _ in range(calls)]
 
     def replay(_: list[object] = kept) -> None:
         graph.replay()

@@ -18,7 +18,7 @@ from kalmanac._ops import sac_losses
 from kalmanac._ops.hold import plain_hold
 from kalmanac._ops.mlp import plain_mlp
 from kalmanac._ops.rms_norm import RMSNorm
-from kalmanac._ops.squashed_gaussian import draw
+from kalmanac._ops.squashed_gaussian import draw, fused_draws
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.learner import Learner
 from update import Task, make_learner
@@ -253,7 +253,7 @@ def draws(learner: Learner, some: _Numbers) -> Form:
     slopes = [torch.cat([x, x[:, -1:]], 1) for x in slopes]
 
     def fused() -> list[Tensor]:
-        here, later = policy.outputs_at_tokens(output, noise)
+        here, later = fused_draws(output, noise, limits)
         gradients = torch.autograd.grad([here.action, here.entropy], [output], slopes)
         values = here.action[:, :-1], here.entropy[:, :-1], later.action[:, 1:]
         return [*values, later.entropy[:, 1:], *gradients]

@@ -22,6 +22,7 @@ from kalmanac._ops.sac_losses import (
     fused_continuous_losses,
     takes_last_token,
 )
+from kalmanac._ops.squashed_gaussian import fused_draws
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.data_update import Near
@@ -268,7 +269,7 @@ class Learner:
             torch.no_grad()(look_ahead),
             judge_taken,
         )
-        draws = policy.outputs_at_tokens(parameters, noise)
+        draws = fused_draws(parameters, noise, policy.log_std_range)
         following, frozen = self.streams.more(
             draws,
             torch.no_grad()(lambda: target.head(*next_features, draws.next.action)),
