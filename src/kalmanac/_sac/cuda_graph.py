@@ -9,7 +9,6 @@ does.
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -119,8 +118,12 @@ class GraphedUpdates:
             return [run_eagerly(work) for work in self.branches * rounds]
         if self._warmed < WARM_UP or not self.record:
             self._warmed += 1
-            with self._on_main_stream():
-                return self._run_branches(rounds)
+            current = torch.cuda.current_stream(self.device)
+            self._main.wait_stream(current)
+            with torch.cuda.stream(self._main):  # as capture wants its warm-up: where it records
+                metrics = self._run_branches(rounds)
+            current.wait_stream(self._main)
+            return metrics
         if rounds not in self._recordings:
             stream = torch.cuda.current_stream(self.device)
             try:
@@ -135,15 +138,6 @@ class GraphedUpdates:
         graph.replay()
         rows = numbers.clone().split([len(branch) for branch in branches])
         return [Row(branch, row) for branch, row in zip(branches, rows, strict=True)]
-
-    @contextmanager
-    def _on_main_stream(self) -> Iterator[None]:
-        """Run on the stream that will record, as capture wants its warm-up."""
-        current = torch.cuda.current_stream(self.device)
-        self._main.wait_stream(current)
-        with torch.cuda.stream(self._main):
-            yield
-        current.wait_stream(self._main)
 
     def _run_branches(self, rounds: int) -> list[Metrics]:
         return self._streams(None, *(partial(run_eagerly, x) for x in self.branches * rounds))
