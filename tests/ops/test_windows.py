@@ -63,16 +63,3 @@ def test_one_kernel_reads_what_plain_operations_do(
     found, truth = (windows.read_windows(*given, several_a_row=yes) for yes in (False, True))
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name
-
-
-def test_tokens_are_joined_with_zeros_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = torch.Generator().manual_seed(0)
-    lengths = torch.tensor([9, 1, 4, 0, 9])
-    parts = [torch.randn(5, 9, n, generator=random) for n in (1, 2, 5)]
-    whole = torch.cat(parts, -1)
-    monkeypatch.setattr(windows, "pads_are_free", lambda x: True)
-    assert torch.equal(windows.join_tokens(parts, lengths), whole)
-    monkeypatch.undo()
-    parts[0][1, 2], parts[-1][3] = torch.nan, torch.inf  # behind their rows' ends
-    inside = torch.arange(9)[:, None] < lengths[:, None, None]
-    assert torch.equal(windows.join_tokens(parts, lengths), whole * inside)

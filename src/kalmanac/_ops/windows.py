@@ -8,14 +8,14 @@ of each; the first `episodes` of them can be drawn. Positions of a stream lie in
 storage rows, and behind the last stream the row `nothing` stays zero, which pads read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kalmanac._ops.dispatch import fused, pads_are_free
+from kalmanac._ops.dispatch import fused
 
 LENGTH = 2  # the row of a table's entries
 
@@ -145,17 +145,6 @@ def read_windows(
         reward=read_rows(fields["reward"], step),
         terminated=read_rows(fields["terminated"], step),
     )
-
-
-def join_tokens(parts: Sequence[Tensor], lengths: Tensor) -> Tensor:
-    """Join parts (B, W, n') of tokens side by side; zeros stand behind `lengths` (B,) of a row.
-
-    Where pads are computed like steps, they stay what batches hold there, which is finite.
-    """
-    joined = torch.cat(list(parts), -1)
-    if pads_are_free(joined):
-        return joined
-    return joined.masked_fill_(token_pads(joined, lengths)[..., None], 0)
 
 
 def token_pads(tokens: Tensor, lengths: Tensor) -> Tensor:
