@@ -17,12 +17,14 @@ from experience import filled
 from kalmanac._ops import sac_losses
 from kalmanac._ops.hold import plain_hold
 from kalmanac._ops.mlp import plain_mlp
-from kalmanac._ops.squashed_gaussian import draw
+from kalmanac._ops.rms_norm import RMSNorm
+from kalmanac._ops.squashed_gaussian import draw, fused_draws
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.learner import Learner
 from update import Task, make_learner
 from update_peer import FILTER, learned_of, rules_of
 
+NORM = "network.encoder.stack.norm"
 Answer = Callable[[], Sequence[Tensor]]
 APART = {"cpu": 1e-4, "cuda": 2e-2}  # relative to the length; TF32 factors on a GPU
 
@@ -58,6 +60,9 @@ def forms(task: Task, device: torch.device) -> dict[str, Callable[[], Form]]:
     }
     if not task.sizes.discrete:
         found["draws"] = lambda: draws(learner, some)
+    norm = learner.actor.get_submodule(NORM)
+    if isinstance(norm, RMSNorm):
+        found["RMSNorm"] = lambda: rms_norm(norm, some)
     return found
 
 
@@ -175,6 +180,17 @@ def zero_order_hold(learner: Learner) -> Form:
     )
 
 
+def rms_norm(layer: RMSNorm, some: _Numbers) -> Form:
+    """Of what an encoder gives."""
+    x = some.leaf(*some.tokens, *layer.normalized_shape)
+    leaves = [x, layer.weight]
+    return Form(
+        with_gradients(lambda: layer(x), leaves),
+        lambda: torch.nn.functional.rms_norm(x, layer.normalized_shape, layer.weight, layer.eps),
+        leaves,
+    )
+
+
 def losses(learner: Learner, some: _Numbers) -> Form:
     """The three losses, and the gradients of what the heads gave."""
     batch, sizes, rules = some.batch, some.task.sizes, learner.rules
@@ -230,25 +246,25 @@ def draws(learner: Learner, some: _Numbers) -> Form:
     assert isinstance(policy, SquashedGaussian)
     actions, limits = some.task.sizes.action, policy.log_std_range
     output = some.leaf(*some.tokens, 2 * actions)
-    noise = some.plain(2, some.tokens[0], some.tokens[1] - 1, actions)
+    rows, steps = some.tokens[0], some.tokens[1] - 1
+    noise = some.plain(2, rows, steps, actions)
+    # as the update gives them: at all tokens; at the last, which drew nothing, they are ignored
+    slopes = [_slope(noise[0]), _slope(noise[0, ..., 0])]
+    slopes = [torch.cat([x, x[:, -1:]], 1) for x in slopes]
 
     def fused() -> list[Tensor]:
-        found = policy.outputs_at_tokens(output, noise)
-        here, later = found.here, found.next
-        return [
-            here.action[:, :-1],
-            here.entropy[:, :-1],
-            later.action[:, 1:],
-            later.entropy[:, 1:],
-        ]
+        here, later = fused_draws(output, noise, limits)
+        gradients = torch.autograd.grad([here.action, here.entropy], [output], slopes)
+        values = here.action[:, :-1], here.entropy[:, :-1], later.action[:, 1:]
+        return [*values, later.entropy[:, 1:], *gradients]
 
     def plain() -> list[Tensor]:
         later = draw(output.detach()[:, 1:], noise[0], limits)
         here = draw(output[:, :-1], noise[1], limits)
         return [here.action, here.entropy, later.action, later.entropy]
 
-    ours = fused if sac_losses.takes_last_token(some.batch.reward, actions) else plain
-    return Form(with_gradients(ours, [output]), plain, [output])
+    whole = sac_losses.takes_last_token(some.batch.reward, actions)
+    return Form(fused if whole else with_gradients(plain, [output]), plain, [output])
 
 
 def adam(task: Task, device: torch.device) -> Form:

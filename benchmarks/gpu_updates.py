@@ -52,11 +52,8 @@ class DrawnUpdate(Work):
         self.learner, self.replay, self.shape = learner, replay, (batch, context)
         self.drawing = Generator(learner.device).manual_seed(0)
 
-    def prepare(self) -> None:
-        """Nothing comes in."""
-
-    def places(self) -> Hashable:
-        """Always the same."""
+    def prepare(self) -> Hashable:
+        """Nothing comes in; the places are always the same."""
         return None
 
     def generators(self) -> Sequence[Generator]:

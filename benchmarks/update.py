@@ -31,7 +31,7 @@ from kalmanac._observation import Sizes
 from kalmanac._ops import hold, sac_losses
 from kalmanac._ops.squashed_gaussian import Draw, Draws, Range, draw
 from kalmanac._replay.sampling import Batch
-from kalmanac._sac import distributions
+from kalmanac._sac import learner as learning
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
 from kalmanac._sac.loop import ROUNDS
@@ -94,7 +94,7 @@ def _nowhere(x: Tensor) -> bool:
 # what makes a form plain: a name of a module, and what it is then
 PLAIN: dict[str, tuple[Any, str, Any]] = {
     "losses": (sac_losses, "fused", _nowhere),
-    "draws": (distributions, "fused_draws", plain_draws),
+    "draws": (learning, "fused_draws", plain_draws),
     "hold": (hold, "fused", _nowhere),
 }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kalmanac._ops.squashed_gaussian import draw, fused_draws, fused_taken
+from kalmanac._ops.squashed_gaussian import draw, fused_draws
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
 RANGE = (-1.5, 1.0)
@@ -58,12 +58,3 @@ def test_a_parameter_that_is_not_a_number_is_told(device: str) -> None:
     parameters[0, 0, 0] = parameters[0, 1, 3] = math.nan
     here, _ = fused_draws(parameters, torch.ones(2, 1, 2, 2, device=device), RANGE)
     assert here.entropy.isnan().tolist() == [[True, True, False]]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_actions_of_valid_steps_stand_at_their_tokens(device: str) -> None:
-    action = torch.randn(5, 31, 3, generator=torch.Generator().manual_seed(0)).to(device)
-    valid = torch.rand(5, 31, generator=torch.Generator().manual_seed(1)).to(device) < 0.7
-    action[~valid] = math.nan
-    expected = torch.nn.functional.pad(action.nan_to_num(0), (0, 0, 0, 1))
-    torch.testing.assert_close(fused_taken(action, valid), expected, rtol=0, atol=0)

@@ -101,10 +101,10 @@ def test_steps_are_stored_on_a_gpu_without_waiting():
         for _ in range(times):
             replay.add(at, at % 3, np.ones(4), at == 1, at == 2, seen())
             replay.begin(np.array([1, 2]), seen().map(lambda x: x[1:3]))
-            replay.settle()
+            replay.places()
 
     replay.begin(at, seen())
-    replay.settle()
+    replay.places()
     with never_waiting():
         steps(WARM_UP)
     steps(1)  # is recorded, for which the device has to be done with all else

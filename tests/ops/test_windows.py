@@ -63,22 +63,3 @@ def test_one_kernel_reads_what_plain_operations_do(
     found, truth = (windows.read_windows(*given, several_a_row=yes) for yes in (False, True))
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("sizes", [(3,), (24, 6), (1, 2, 5)], ids=str)
-def test_one_kernel_joins_what_plain_operations_do(
-    sizes: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = torch.Generator().manual_seed(0)
-    lengths = torch.tensor([9, 1, 4, 0, 9], device=device)
-    parts = [torch.randn(5, 9, n, generator=random).to(device) for n in sizes]
-    parts[0][1, 2], parts[-1][3] = torch.nan, torch.inf  # behind their rows' ends
-    found = []
-    for kernels in (False, True):
-        monkeypatch.setattr(windows, "fused", lambda x, kernels=kernels: kernels)
-        found.append(windows.join_tokens(parts, lengths))
-    assert torch.equal(*found)
-    assert found[0].isfinite().all()
-    learnt = windows.join_tokens([parts[0].requires_grad_()], lengths)
-    assert learnt.requires_grad

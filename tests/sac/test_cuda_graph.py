@@ -29,9 +29,7 @@ def on_cuda(sizes: Sizes, seed: int = 3, **settings: bool) -> Learner:
 
 def update_with(learner: Learner, sizes: Sizes, seed: int) -> UpdateWith:
     on_host = batch(sizes, (6, 2, 1, 3), seed=seed)
-    work = UpdateWith(learner, on_host.map(torch.Tensor.cuda))
-    work.tf32 = False  # as the eager ones
-    return work
+    return UpdateWith(learner, on_host.map(torch.Tensor.cuda), tf32=False)  # as the eager ones
 
 
 @both_kinds

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kalmanac._encoders import contract
 from kalmanac._observation import Observation, Sizes
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac import networks
 from kalmanac._sac.networks import read_history
 from tests.sac.cases import (
     CONTINUOUS,
@@ -114,6 +116,31 @@ def test_garbage_on_pads_changes_nothing(encoder: str, sizes: Sizes) -> None:
         assert torch.equal(other_losses[name], x), name
     for name, x in slopes.items():
         assert x.isfinite().all()
+        assert torch.equal(other_slopes[name], x), name
+
+
+@every_encoder
+@both_kinds
+def test_finite_pads_that_cost_nothing_change_nothing(
+    encoder: str, sizes: Sizes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, which computes them like steps."""
+    for module in (networks, contract):
+        monkeypatch.setattr(module, "pads_are_free", lambda x: True)
+    learner, clean = make_learner(sizes, encoder), batch(sizes)
+    pads = (torch.arange(7) >= clean.lengths[:, None])[..., None]
+    vector = clean.observation.vector.masked_fill(pads, 0.7)
+    soiled = clean._replace(
+        observation=clean.observation._replace(vector=vector),
+        previous_action=clean.previous_action.masked_fill(pads, -0.3),
+    )
+    generator = learner.learning.get_state()
+    losses, slopes = gradients(learner, clean)
+    learner.learning.set_state(generator)
+    other_losses, other_slopes = gradients(learner, soiled)
+    for name, x in losses.items():
+        assert torch.equal(other_losses[name], x), name
+    for name, x in slopes.items():
         assert torch.equal(other_slopes[name], x), name
 
 

@@ -12,6 +12,7 @@ from triton.runtime.interpreter import GridExecutor
 from kalmanac._observation import Sizes
 from kalmanac._ops import adam, mlp, sac_losses, windows
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac import networks
 from tests.sac.cases import CONTINUOUS, DISCRETE, batch, make_learner, observing
 from tests.sac.test_masks import SIZES as MASKED
 from tests.sac.test_masks import masked_batch
@@ -56,6 +57,7 @@ def launches(sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Those of one update of an agent without an encoder."""
     for module in (sac_losses, adam, windows):
         monkeypatch.setattr(module, "fused", lambda x: True)
+    monkeypatch.setattr(networks, "pads_are_free", lambda x: True)
     monkeypatch.setattr(mlp, "fits_kernels", lambda parts, weights: True)
     hidden = {"actor_hidden": (16, 16), "critic_hidden": (16, 16)}
     learner = make_learner(sizes, "memoryless", **hidden)

@@ -159,9 +159,9 @@ def test_a_training_that_is_left_goes_on_with_its_weight():
 
 def test_recorded_updates_are_made_anew_for_another_weight():
     model = pretrained(0.4).learn(10)
-    before = model._training.places()
+    before = model._training.prepare()
     model.learner.pretrained = model.learner.pretrained._replace(near_data=0.8)
-    assert model._training.places() != before
+    assert model._training.prepare() != before
 
 
 def test_files_hold_the_weight_where_there_is_one(tmp_path):

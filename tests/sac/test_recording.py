@@ -23,8 +23,6 @@ class Counting(Work):
 
     def prepare(self):
         self.prepared += 1
-
-    def places(self):
         return self.place
 
     def generators(self):

@@ -192,8 +192,7 @@ def update_bytes(experiment: Experiment, learner: Learner) -> int:
 def _peak_of_update(learner: Learner, batch: Batch, tf32: bool) -> int:
     """The batch, and what is kept of the forward pass until the backward one has read it."""
     batch_bytes = sum(x.nbytes for x in (*batch.observation, *batch[1:]) if x is not None)
-    work = UpdateWith(learner, batch)
-    work.tf32 = tf32
+    work = UpdateWith(learner, batch, tf32=tf32)
 
     def update() -> None:
         run_eagerly(work)
@@ -319,8 +318,7 @@ def update_as_trained(
 ) -> Callable[[], object]:
     """An update in the form that a training runs: on CUDA, replayed from a graph if it is."""
     if can_record(learner.device):
-        work = UpdateWith(learner, batch)
-        work.tf32 = settings.tf32
+        work = UpdateWith(learner, batch, tf32=settings.tf32)
         return GraphedUpdates([work], learner.device, record=settings.graph)
     return partial(learner.update, batch)
 

@@ -211,20 +211,10 @@ def fused_mlp(
     tensors = (*parts, *weights, *biases)
     if differentiates(*tensors):
         return FusedMLP.apply(exact, len(parts), *tensors)
-    y, _ = _through(_joined(parts), weights, biases, keep=False, exact=exact)
+    from kalmanac._ops.mlp_kernels import forward
+
+    y, _ = forward(_joined(parts), weights, biases, keep=False, exact=exact)
     return y.unflatten(1, parts[0].shape[:-1])
-
-
-def _through(
-    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
-    exact: bool, learns: bool = True,
-) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """Return the output (K, rows, m), and what the backward needs of hidden layers."""
-    from kalmanac._ops.mlp_kernels import forward, shallow_forward
-
-    if len(weights) == 2:
-        return shallow_forward(x, weights, biases, exact=exact), []
-    return forward(x, weights, biases, keep=keep, exact=exact, learns=learns)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -239,10 +229,12 @@ class FusedMLP(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, exact: bool, count: int, *tensors: Tensor) -> Tensor:
         """See `mlp`."""
+        from kalmanac._ops.mlp_kernels import forward
+
         parts, layers = tensors[:count], tensors[count:]
         depth = len(layers) // 2
         x = _joined(parts)
-        y, hidden = _through(
+        y, hidden = forward(
             x, layers[:depth], layers[depth:], keep=True, exact=exact,
             learns=any(ctx.needs_input_grad[2 + count :]),
         )  # fmt: skip

@@ -287,8 +287,10 @@ def forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], *, keep: bool,
     exact: bool, learns: bool = True,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
-    """The output (K, rows, m) for x (rows, n), and both hidden layers (K, rows, h) if kept, turned
-    in memory. If nothing learns, the backward needs their signs alone."""
+    """The output (K, rows, m) for x (rows, n), and of two hidden layers (K, rows, h), if kept,
+    both, turned in memory. If nothing learns, the backward needs their signs alone."""
+    if len(weights) == 2:
+        return shallow_forward(x, weights, biases, exact=exact), []
     (rows, n), count, m = x.shape, len(weights[0]), weights[2].shape[2]
     sizes, shape = [w.shape[2] for w in weights[:2]], DEEP
     y = x.new_empty(count, rows, m)

@@ -9,8 +9,6 @@ launches on a few thousand steps. With π = softmax(logits), Q the lower twin an
 Of continuous actions, V = Q(a) - α log π(a) for one that the policy drew.
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -216,12 +214,8 @@ def conclude(
     tl.store(numbers + 8, short)
 
 
-class Judged(NamedTuple):
-    """Slopes of the losses, and what there is to tell of them."""
-
-    of_roots: list[Tensor]  # at what the losses were given, in the same shape
-    of_log_alpha: Tensor  # ()
-    numbers: list[Tensor]  # 0-d, the first eight of `conclude`
+# slopes of the losses at what they were given, and at log α; the first eight numbers of `conclude`
+Judged = tuple[list[Tensor], list[Tensor]]
 
 
 def discrete_losses(
@@ -286,7 +280,7 @@ def concluded(
         PP=triton.next_power_of_2(programs),
     )  # fmt: skip
     *found, slope = numbers.unbind()
-    return Judged(slopes, slope, found)
+    return [*slopes, slope], found
 
 
 def wide(steps: int) -> int:

@@ -8,16 +8,13 @@ kernels of ours on a GPU, instead of some eighty.
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kalmanac._ops.dispatch import fused
-
-if TYPE_CHECKING:
-    from kalmanac._ops.sac_loss_kernels import Judged
 
 MOST_ACTIONS = 64  # of the kernels: a row of actions has to fit into a program's registers
 
@@ -164,7 +161,7 @@ def discrete_losses(
     if takes_last_token(reward, logits.shape[-1]):
         from kalmanac._ops.sac_loss_kernels import discrete_losses as judged
 
-        return _with_slopes([logits, q], log_alpha, judged(
+        return _with_slopes([logits, q], log_alpha, *judged(
             logits, q, following, action, reward, terminated, valid, log_alpha, gamma=rules.gamma,
             entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target, allowed=allowed,
             **rules.objective._asdict(),
@@ -195,15 +192,17 @@ def takes_last_token(reward: Tensor, actions: int) -> bool:
     return fused(reward) and reward.dtype == torch.float32 and actions <= MOST_ACTIONS
 
 
-def _with_slopes(roots: list[Tensor], log_alpha: Tensor, judged: "Judged") -> Losses:
+def _with_slopes(
+    roots: list[Tensor], log_alpha: Tensor, slopes: list[Tensor], numbers: list[Tensor]
+) -> Losses:
     """Losses by a kernel that knows the gradients: autograd begins at the heads."""
-    actor, critic, temperature, *numbers = judged.numbers
+    actor, critic, temperature, *others = numbers
     losses = {"actor_loss": actor, "critic_loss": critic}
-    slopes = judged.of_roots
     if log_alpha.requires_grad:
         losses["ent_coef_loss"] = temperature
-        roots, slopes = [*roots, log_alpha], [*slopes, judged.of_log_alpha]
-    return Losses(roots, slopes, losses, dict(zip(NUMBERS, numbers, strict=True)))
+        roots = [*roots, log_alpha]
+    named = dict(zip(NUMBERS, others, strict=True))
+    return Losses(roots, slopes[: len(roots)], losses, named)
 
 
 def continuous_losses(
@@ -243,7 +242,7 @@ def fused_continuous_losses(
     """
     from kalmanac._ops.sac_loss_kernels import continuous_losses as judged
 
-    return _with_slopes([q, frozen, entropy], log_alpha, judged(
+    return _with_slopes([q, frozen, entropy], log_alpha, *judged(
         q, frozen, following, entropy, next_entropy, reward, terminated, valid, log_alpha,
         gamma=rules.gamma, entropy_goal=entropy_goal, entropy_in_target=rules.entropy_in_target,
     ))  # fmt: skip

@@ -95,10 +95,3 @@ class FusedDraws(torch.autograd.Function):
         given = parameters.new_zeros(shape) if g_action is None else g_action.contiguous()
         lost = parameters.new_zeros(shape[:2]) if g_entropy is None else g_entropy.contiguous()
         return draw_backward(parameters, noise, given, lost, ctx.log_std_range), None, None
-
-
-def fused_taken(action: Tensor, valid: Tensor) -> Tensor:
-    """Return the actions (B, T, A) of valid steps at tokens (B, T + 1), 0 at all others."""
-    from kalmanac._ops.squashed_gaussian_kernels import taken_at_tokens
-
-    return taken_at_tokens(action.contiguous(), valid.contiguous())

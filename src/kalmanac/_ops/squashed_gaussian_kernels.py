@@ -86,17 +86,6 @@ def backward(
     tl.store(g_parameters + at + A, tl.where(here, of_log_std, 0.0), mask=inside)
 
 
-@triton.jit
-def lengthen(action, valid, taken, rows, T, A, BLOCK: tl.constexpr, AP: tl.constexpr):
-    """The actions of BLOCK tokens where their step is valid, else 0."""
-    token, step, ok = place(rows, T, 0, BLOCK)
-    a = tl.arange(0, AP)[None, :]
-    ok = ok & (tl.load(valid + step, mask=ok, other=0) != 0)
-    found = tl.load(action + step[:, None] * A + a, mask=ok[:, None] & (a < A), other=0.0)
-    inside = (token < rows * (T + 1))[:, None] & (a < A)
-    tl.store(taken + token[:, None] * A + a, found, mask=inside)
-
-
 def draw_forward(
     parameters: Tensor, noise: Tensor, log_std_range: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
@@ -123,16 +112,6 @@ def draw_backward(
         parameters, noise, g_action, g_entropy, found, rows, tokens - 1, actions,
         LOW=log_std_range[0], HIGH=log_std_range[1], BLOCK=BLOCK, AP=columns(actions),
     )  # fmt: skip
-    return found
-
-
-def taken_at_tokens(action: Tensor, valid: Tensor) -> Tensor:
-    """The actions (B, T, A) of valid steps at tokens (B, T + 1), 0 at all others."""
-    rows, steps, actions = action.shape
-    found = action.new_empty(rows, steps + 1, actions)
-    lengthen[(triton.cdiv(rows * (steps + 1), BLOCK),)](
-        action, valid, found, rows, steps, actions, BLOCK=BLOCK, AP=columns(actions)
-    )
     return found
 
 

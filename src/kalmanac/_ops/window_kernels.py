@@ -1,9 +1,9 @@
-"""Windows of a replay: drawn and laid out in one launch, read in another, joined in a third.
+"""Windows of a replay: drawn and laid out in one launch, read in another.
 
 As tensor operations that is some fifty launches, for index arithmetic on a few thousand places.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 import triton
@@ -84,45 +84,6 @@ def read(
     tl.store(over + at, tl.load(terminated + row, mask=follows), mask=follows)
 
 
-@triton.jit
-def join(
-    x, y, z, lengths, joined, tokens, WIDTH, n_x, n_y, n_z,
-    COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """BLOCK tokens of three parts side by side, zeros where a row has ended."""
-    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    inside = i < tokens
-    ok = (inside & (i % WIDTH < tl.load(lengths + i // WIDTH, mask=inside, other=0)))[:, None]
-    i, inside = i[:, None], inside[:, None]
-    c = tl.arange(0, COLUMNS)[None, :]
-    found = tl.load(x + i * n_x + c, mask=ok & (c < n_x), other=0.0)
-    at = c - n_x
-    found += tl.load(y + i * n_y + at, mask=ok & (at >= 0) & (at < n_y), other=0.0)
-    at -= n_y
-    found += tl.load(z + i * n_z + at, mask=ok & (at >= 0) & (at < n_z), other=0.0)
-    size = n_x + n_y + n_z
-    tl.store(joined + i * size + c, found, mask=inside & (c < size))
-
-
-def join_tokens(parts: Sequence[Tensor], lengths: Tensor) -> Tensor:
-    """Up to three parts (B, W, n') side by side, with zeros behind `lengths` (B,) of each row."""
-    (rows, width, _), sizes = parts[0].shape, [part.shape[2] for part in parts]
-    joined = parts[0].new_empty(rows, width, sum(sizes))
-    columns = triton.next_power_of_2(sum(sizes))
-    missing = 3 - len(parts)
-    block = block_of(columns)
-    join[(triton.cdiv(rows * width, block),)](
-        *parts, *[joined] * missing, lengths, joined, rows * width, width, *sizes, *[0] * missing,
-        COLUMNS=columns, BLOCK=block,
-    )  # fmt: skip
-    return joined
-
-
-def block_of(columns: int) -> int:
-    """Tokens a program, by their width."""
-    return min(triton.next_power_of_2(max(4096 // columns, 1)), 128)
-
-
 def read_windows(
     fields: Mapping[str, Tensor], token: Tensor, step: Tensor, actions: int, discrete: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -139,7 +100,7 @@ def read_windows(
         terminated.new_empty(rows, width - 1),
     )
     columns = [max(triton.next_power_of_2(n), 2) for n in (size, actions)]
-    block = block_of(max(columns))
+    block = min(triton.next_power_of_2(max(4096 // max(columns), 1)), 128)  # tokens a program
     read[(triton.cdiv(rows * width, block),)](
         observation, fields["action"], reward, terminated, token, step, *found, rows * width,
         width, size, actions, DISCRETE=discrete, OP=columns[0], AP=columns[1], BLOCK=block,

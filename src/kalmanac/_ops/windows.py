@@ -8,17 +8,16 @@ of each; the first `episodes` of them can be drawn. Positions of a stream lie in
 storage rows, and behind the last stream the row `nothing` stays zero, which pads read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kalmanac._ops.dispatch import differentiates, fused
+from kalmanac._ops.dispatch import fused
 
 LENGTH = 2  # the row of a table's entries
-JOINED = 3  # parts of tokens at most that a kernel joins
 
 
 class Windows(NamedTuple):
@@ -146,16 +145,6 @@ def read_windows(
         reward=read_rows(fields["reward"], step),
         terminated=read_rows(fields["terminated"], step),
     )
-
-
-def join_tokens(parts: Sequence[Tensor], lengths: Tensor) -> Tensor:
-    """Join parts (B, W, n') of tokens side by side; zeros stand behind `lengths` (B,) of a row."""
-    alike = len(parts) <= JOINED and len({part.dtype for part in parts}) == 1
-    if fused(parts[0]) and alike and not differentiates(*parts):
-        from kalmanac._ops.window_kernels import join_tokens as join
-
-        return join([part.contiguous() for part in parts], lengths)
-    return torch.cat(list(parts), -1).masked_fill_(token_pads(parts[0], lengths)[..., None], 0)
 
 
 def token_pads(tokens: Tensor, lengths: Tensor) -> Tensor:

@@ -110,14 +110,13 @@ class Replay:
         self._episodes.reserve(self.episodes + steps if self.capacity is None else self.capacity)
 
     def places(self) -> tuple[int, ...]:
-        """Where the tensors lie that `sample` reads; other numbers after they had to move."""
+        """Where the tensors lie that `sample` reads; other numbers after they had to move.
+
+        The table of episodes on the device is brought up to date, as `sample` would.
+        """
         table = self._episodes.table()
         tensors = (*self._storage.fields.values(), *table)
         return (self._storage.rows, *table.entries.shape, *(x.data_ptr() for x in tensors))
-
-    def settle(self) -> None:
-        """Bring the table of episodes on the device up to date, as `sample` would."""
-        self._episodes.table()
 
     def begin(self, streams: Values, observation: Observation[Values]) -> None:
         """Begin episodes in the streams (k,) with their first observations (k, …)."""

@@ -9,7 +9,6 @@ does.
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -27,12 +26,11 @@ class Work(ABC):
     tf32 = True  # matrix products may round their factors to 10 bits
 
     @abstractmethod
-    def prepare(self) -> None:
-        """Do what the host has to do before each run; it is never recorded."""
+    def prepare(self) -> Hashable:
+        """Do what the host has to do before each run, which is never recorded.
 
-    @abstractmethod
-    def places(self) -> Hashable:
-        """Return where the tensors lie that the work uses; another answer records anew."""
+        Returns where the tensors lie that the work uses; another answer records anew.
+        """
 
     @abstractmethod
     def generators(self) -> Sequence[Generator]:
@@ -46,13 +44,10 @@ class Work(ABC):
 class UpdateWith(Work):
     """Updates of a learner with one batch, again and again: to time them, or to compare them."""
 
-    def __init__(self, learner: Learner, batch: Batch) -> None:
-        self.learner, self.batch = learner, batch
+    def __init__(self, learner: Learner, batch: Batch, *, tf32: bool = True) -> None:
+        self.learner, self.batch, self.tf32 = learner, batch, tf32
 
-    def prepare(self) -> None:
-        """Do nothing."""
-
-    def places(self) -> Hashable:
+    def prepare(self) -> Hashable:
         """Return the same answer always."""
         return None
 
@@ -116,17 +111,19 @@ class GraphedUpdates:
 
     def __call__(self, rounds: int = 1) -> list[Metrics]:
         """Run each branch so many times; metrics, round by round, are 0-d tensors."""
-        for work in self.branches:
-            work.prepare()
-        places = [work.places() for work in self.branches]
+        places = [work.prepare() for work in self.branches]
         if places != self._places:
             self._places, self._recordings = places, {}
         if self.failed:
             return [run_eagerly(work) for work in self.branches * rounds]
         if self._warmed < WARM_UP or not self.record:
             self._warmed += 1
-            with self._on_main_stream():
-                return self._run_branches(rounds)
+            current = torch.cuda.current_stream(self.device)
+            self._main.wait_stream(current)
+            with torch.cuda.stream(self._main):  # as capture wants its warm-up: where it records
+                metrics = self._run_branches(rounds)
+            current.wait_stream(self._main)
+            return metrics
         if rounds not in self._recordings:
             stream = torch.cuda.current_stream(self.device)
             try:
@@ -142,15 +139,6 @@ class GraphedUpdates:
         rows = numbers.clone().split([len(branch) for branch in branches])
         return [Row(branch, row) for branch, row in zip(branches, rows, strict=True)]
 
-    @contextmanager
-    def _on_main_stream(self) -> Iterator[None]:
-        """Run on the stream that will record, as capture wants its warm-up."""
-        current = torch.cuda.current_stream(self.device)
-        self._main.wait_stream(current)
-        with torch.cuda.stream(self._main):
-            yield
-        current.wait_stream(self._main)
-
     def _run_branches(self, rounds: int) -> list[Metrics]:
         return self._streams(None, *(partial(run_eagerly, x) for x in self.branches * rounds))
 
@@ -162,8 +150,7 @@ class GraphedUpdates:
             for generator in work.generators():
                 graph.register_generator_state(generator)
         with garbage_collection_paused(), torch.cuda.graph(graph, pool, self._main):
-            metrics = self._run_branches(rounds)
-            rows = [Row.of(branch) for branch in metrics]
+            rows = [Row.of(metrics) for metrics in self._run_branches(rounds)]
             numbers = torch.cat([row.numbers for row in rows])
         return graph, [row.places for row in rows], numbers
 

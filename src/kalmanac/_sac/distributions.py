@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from kalmanac._ops.data_losses import EDGE
-from kalmanac._ops.squashed_gaussian import Draw, Draws, draw, fused_draws, log_density, split
+from kalmanac._ops.squashed_gaussian import Draw, draw, log_density, split
 
 # A forbidden action's logit: exp gives 0, and unlike with -inf, 0 · log π(a) is 0 too.
 FORBIDDEN = -1e30
@@ -71,10 +71,6 @@ class SquashedGaussian(ActionDistribution):
         """One reparameterized draw, differentiable, and its own -log π for the entropy."""
         noise = _normal(parameters.chunk(2, -1)[0], generator)
         return draw(parameters, noise, self.log_std_range)
-
-    def outputs_at_tokens(self, parameters: Tensor, noise: Tensor) -> Draws:
-        """Draws of parameters (B, T + 1, 2A) by noise (2, B, T, A), in the form of kernels."""
-        return fused_draws(parameters, noise, self.log_std_range)
 
     def cloning_loss(self, parameters: Tensor, action: Tensor) -> Tensor:
         """-log N(u) up to a constant, Σ over A, of u = atanh(action) with a spread of `BLUR`.

@@ -22,7 +22,7 @@ from kalmanac._ops.sac_losses import (
     fused_continuous_losses,
     takes_last_token,
 )
-from kalmanac._ops.squashed_gaussian import fused_taken
+from kalmanac._ops.squashed_gaussian import fused_draws
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.data_update import Near
@@ -251,7 +251,7 @@ class Learner:
     ) -> Losses:
         """Compute `_continuous_losses` at all tokens, as kernels take them."""
         actor, critic, target = self.actor, self.critic, self.target
-        action, valid = batch.action, batch.valid
+        action = batch.action
 
         def look_ahead() -> tuple[tuple[Tensor, ...], Tensor]:  # it has the time for the noise
             noise = action.new_empty(2, *action.shape).normal_(generator=self.learning)
@@ -259,7 +259,8 @@ class Learner:
 
         def judge_taken() -> tuple[list[Tensor], Tensor]:
             features = critic.network.encode(critic_history)
-            q = critic.head(*features, fused_taken(action, valid))
+            at_tokens = torch.cat([action, action[:, -1:]], 1)  # the last one has no say
+            q = critic.head(*features, at_tokens)
             return [x.detach() for x in features], q
 
         parameters, (next_features, noise), (features, q) = self.streams(
@@ -268,7 +269,7 @@ class Learner:
             torch.no_grad()(look_ahead),
             judge_taken,
         )
-        draws = policy.outputs_at_tokens(parameters, noise)
+        draws = fused_draws(parameters, noise, policy.log_std_range)
         following, frozen = self.streams.more(
             draws,
             torch.no_grad()(lambda: target.head(*next_features, draws.next.action)),

@@ -15,8 +15,9 @@ from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import Projection
 from kalmanac._encoders.registry import make_encoder
 from kalmanac._observation import Observation, Sizes
+from kalmanac._ops.dispatch import pads_are_free
 from kalmanac._ops.mlp import mlp
-from kalmanac._ops.windows import join_tokens, token_pads
+from kalmanac._ops.windows import token_pads
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.distributions import ActionDistribution, Categorical, SquashedGaussian
@@ -25,7 +26,7 @@ ImageShape = tuple[int, int, int]  # channels, height, width
 
 
 class History(NamedTuple):
-    """What an encoder reads of a batch, with zeros on pads: a NaN there would reach gradients.
+    """What an encoder reads of a batch, finite on pads: a NaN there would reach gradients.
 
     The observation's vector, the previous action and, where the agent sees it, the previous reward
     are views of `joined`, in which they lie side by side. The observation's action mask is True on
@@ -59,7 +60,9 @@ def read_history(batch: Batch, *, privileged: bool = False) -> History:
     if observation.previous_reward is not None:
         parts.append(observation.previous_reward[..., None])
         ends = [ends[0] - 1, -1]
-    joined = join_tokens(parts, batch.lengths)
+    joined = torch.cat(parts, -1)
+    if not pads_are_free(joined):  # where they are, they stay what batches hold: finite numbers
+        joined.masked_fill_(token_pads(joined, batch.lengths)[..., None], 0)
     vector, previous_action, *reward = joined.tensor_split(ends, -1)
     mask = observation.action_mask
     if mask is not None:

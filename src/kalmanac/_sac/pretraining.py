@@ -79,13 +79,9 @@ class Pretraining(Work):
         """Sample a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""
         return self.run() if self._graphed is None else self._graphed()[0]
 
-    def prepare(self) -> None:
-        """Bring what batches are sampled from up to date on the device."""
-        self.replay.settle()
+    def prepare(self) -> Hashable:
+        """Bring what batches are sampled from up to date on the device, and return its places."""
         self.policy.settle()
-
-    def places(self) -> Hashable:
-        """Return the places of the replay; all else stays where it is."""
         return self.replay.places()
 
     def generators(self) -> Sequence[Generator]:

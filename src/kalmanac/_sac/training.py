@@ -124,15 +124,14 @@ class Training(Work):
         metrics.pop("train/cloning_loss", None)  # means are of what every update has
         return metrics
 
-    def prepare(self) -> None:
-        """Bring what batches are sampled from up to date on the device."""
-        self.replay.settle()
+    def prepare(self) -> Hashable:
+        """Bring what batches are sampled from up to date on the device.
+
+        Returns the places of the replay, and how near an update stays to its actions.
+        """
         self.policy.settle()
         if share := self._share_of_data:
             self._near.fill_(share)
-
-    def places(self) -> Hashable:
-        """Return the places of the replay, and how near an update stays to its actions."""
         return self.replay.places(), self._near_data
 
     def generators(self) -> Sequence[torch.Generator]:
