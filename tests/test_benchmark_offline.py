@@ -20,11 +20,10 @@ def test_all_returns_are_kept(bench, tmp_path, capsys):
     assert bench("offline").main(words) == 0
     rows = json.loads(out.read_text())["rows"]
     whats = ["the data", "its agent", "behavior cloning", "ours", *["then online"] * 4]
-    on = ["its agent goes on"] * 4
     assert [(row["data"], row["what"]) for row in rows] == [
-        (data, what)
-        for data in ("replay", "mediocre", "trained")
-        for what in whats + (on if data == "mediocre" else [])
+        *((data, what) for data in ("mediocre", "replay") for what in whats),
+        *(("mediocre", "its agent goes on") for _ in range(4)),
+        *(("trained", what) for what in whats),
     ]
     assert [row["updates"] for row in rows if row["what"] == "ours"] == 3 * [2]
     assert [row["steps"] for row in rows if "steps" in row] == 4 * [8, 16, 24, 32]
