@@ -268,7 +268,7 @@ def test_what_a_critic_knows_from_the_step_beside_is_not_trusted():
 
 
 def learned_from(episodes, near: float, updates: int) -> list[dict[str, torch.Tensor]]:
-    """The actor after a quarter of so many updates from data, and after all of them."""
+    """The actor after half of so many updates from data, and after all of them."""
     model = small(
         "memoryless", Wandering(), learning_rate=1e-2, tau=0.05, gamma=0.9, batch_size=16,
         context_length=16, critic_hidden=(64, 64),
@@ -279,7 +279,7 @@ def learned_from(episodes, near: float, updates: int) -> list[dict[str, torch.Te
 
     class Looks(Listener):
         def on_step(self, model):
-            if 4 * model.num_updates in (updates, 4 * updates):
+            if 2 * model.num_updates in (updates, 2 * updates):
                 state = model.learner.actor.state_dict()
                 actors.append({name: x.clone() for name, x in state.items()})
             return True
@@ -298,7 +298,7 @@ def test_without_signal_it_is_behavior_cloning_to_the_last_bit():
     assert same(ours[1], clone[1])
 
 
-def test_with_signal_it_moves_after_the_first_quarter():
+def test_with_signal_it_moves_in_the_second_half():
     def rewarded(seed):
         one = drifting(seed)
         return replace(one, rewards=one.actions[:, 0].astype(float))

@@ -45,7 +45,7 @@ def sample_batch(
 class Pretraining(Work):
     """Updates of a policy's learner from a replay that stays as it is.
 
-    The first quarter of them copy, whatever the weight: a critic that knows little yet has small
+    The first half of them copy, whatever the weight: a critic that knows little yet has small
     advantages, so that much of them comes true, and how much will when it has learned its data is
     known only then. Where that is too little, all is behavior cloning, to the last bit.
 
@@ -72,7 +72,7 @@ class Pretraining(Work):
         callbacks.on_start(model)
         try:
             for done in range(updates):
-                self._near.fill_(1.0 if 4 * done < updates else self.near)
+                self._near.fill_(1.0 if 2 * done < updates else self.near)
                 metrics = self.update()
                 model.num_updates += 1
                 callbacks.on_update(model, metrics)
