@@ -1,18 +1,19 @@
-"""Learning from data alone, then on: what pre-training makes of a good and of a mediocre agent's.
+"""Learning from data alone, then on: what pre-training makes of an agent's replay and episodes.
 
     python benchmarks/offline.py track [--seeds 3] [--quick] [--out results/offline/track.json]
-    python benchmarks/offline.py dmc/cartpole-swingup --sources mediocre --device cuda --jobs 3 \
-        --out results/offline/cartpole-swingup.json
+    python benchmarks/offline.py dmc/cheetah-run --sources mediocre replay --device cuda --jobs 3 \
+        --out results/offline/cheetah-run.json
 
 For each seed an agent is trained, and stopped twice: on its way (mediocre) and at its end
-(trained). Each plays with its own exploration, and what it did is the data. From each, new agents
-are pre-trained without an environment: by behavior cloning alone, and by copies of better actions
+(trained). Each plays with its own exploration, and what it did is the data; a third source is the
+mediocre agent's replay, all that it did while it learned (replay). From each, new agents are
+pre-trained without an environment: by behavior cloning alone, and by copies of better actions
 (`near_data`), with the same number of updates. Then the latter goes on in the environment, from the
-data and its own steps, and is looked at on its way. All returns but the data's are means of
-deterministic episodes.
+data and its own steps, and is looked at on its way; so is the mediocre agent that simply goes on.
+All returns but the data's are means of deterministic episodes.
 
 `--jobs 3` runs three seeds side by side. Each row is printed and written as it comes, so that a run
-that is stopped keeps what it has.
+that is stopped keeps what it has. Rules are chosen with seeds from 10 on (`--first 10`).
 """
 
 import argparse
@@ -29,12 +30,13 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from kalmanac import EpisodeData, RecurrentSAC, evaluate_policy, make_vector
+from kalmanac import Corruption, EpisodeData, RecurrentSAC, evaluate_policy, make_vector
 from record import on_record, save
 from report import print_table
 
-SOURCES = ("mediocre", "trained")
+SOURCES = ("mediocre", "replay", "trained")
 CLONING, OURS, ONLINE = "behavior cloning", "ours", "then online"
+GOES_ON = "its agent goes on"
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,12 @@ class Task:
     num_envs: int = 8
     episodes: int = 32  # of an evaluation
     env_settings: Mapping[str, Any] = field(default_factory=dict)
+    repeat: int = 1  # steps of the environment for each action
     settings: Mapping[str, Any] = field(default_factory=dict)
     from_data: Mapping[str, Any] = field(default_factory=dict)  # others of agents that begin so
 
 
-CONTROL: Mapping[str, Any] = {
+CONTROL: dict[str, Any] = {
     "encoder": "vssm+kf", "learning_rate": 1e-3, "learning_starts": 3_000,
     "update_to_data": 0.5, "initial_ent_coef": 0.1, "overlap": True,
     "tau": 0.02, "normalize_observations": False,
@@ -67,7 +70,7 @@ CONTROL: Mapping[str, Any] = {
 LONG_EPISODES: Mapping[str, Any] = {"drawing": "transitions"}
 TASKS = {
     "track": Task(
-        env="track", mediocre=2_000, trained=4_000, data=1_920, updates=400, online=2_048,
+        env="track", mediocre=2_000, trained=4_048, data=1_920, updates=400, online=2_048,
         env_settings={"horizon": 32},
         settings={
             "encoder": "vssm+kf", "encoder_settings": {"d_state": 16}, "actor_hidden": (64,),
@@ -79,13 +82,16 @@ TASKS = {
         },
     ),
     "dmc/cartpole-swingup": Task(  # without noise; episodes of 1,000 steps
-        env="dmc/cartpole-swingup", mediocre=30_000, trained=60_000, data=20_000, updates=6_000,
+        env="dmc/cartpole-swingup", mediocre=30_000, trained=54_000, data=20_000, updates=6_000,
         online=24_000, episodes=20, num_envs=20,
         settings=CONTROL, from_data=LONG_EPISODES,
     ),
-    "dmc/cheetah-run": Task(  # the same; its returns are a mean speed, and have no cliff
-        env="dmc/cheetah-run", mediocre=40_000, trained=100_000, data=20_000, updates=6_000,
-        online=40_000, episodes=20, num_envs=20, settings=CONTROL, from_data=LONG_EPISODES,
+    # Without noise; four steps of 10 ms for each action, so that an episode has 250 and a single
+    # action matters. A return is a mean speed, and has no cliff.
+    "dmc/cheetah-run": Task(
+        env="dmc/cheetah-run", repeat=4, mediocre=10_000, trained=30_000, data=5_000,
+        updates=3_000, online=20_000, episodes=20, num_envs=20,
+        settings=CONTROL | {"learning_starts": 2_000}, from_data=LONG_EPISODES,
     ),
 }  # fmt: skip
 SIZES = {
@@ -107,6 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument(
         "--sources", nargs="+", choices=SOURCES, default=SOURCES, help="whose data; all without"
     )
@@ -126,11 +133,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     task = replace(task, sources=[name for name in SOURCES if name in options.sources])
     given = {name: getattr(options, name) for name in SIZES}
     task = replace(task, **{name: size for name, size in given.items() if size is not None})
+    seeds = range(options.first, options.first + options.seeds)
     rows: list[dict[str, Any]] = []
     document = on_record("benchmarks/offline.py", words) | {"task": asdict(task), "rows": rows}
     if options.out:
         save(document, options.out)
-    for row in all_seeds(task, range(options.seeds), options.device, options.jobs):
+    for row in all_seeds(task, seeds, options.device, options.jobs):
         rows.append(row)
         print(row, flush=True)
         if options.out:
@@ -178,6 +186,16 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
         """Mean return of deterministic episodes, the same ones for every agent."""
         return evaluate_policy(model, shown, task.episodes, seed=10_000).mean_reward
 
+    def on(model: RecurrentSAC, data: str, what: str) -> Iterator[dict[str, Any]]:
+        """The agent goes on in the environment, and is looked at on its way."""
+        looks, before = 0, model.num_timesteps
+        for _ in model.advance(task.online):
+            steps = model.num_timesteps - before
+            if steps * task.looks >= task.online * (looks + 1):
+                looks += 1
+                yield row(data, what, score(model), steps=steps)
+
+    on_its_way = [name for name in task.sources if name != "trained"]
     for name, episodes, agent in sources(task, seed, device):
         returns = [float(one.rewards.sum()) for one in episodes]
         yield row(name, "the data", statistics.fmean(returns), episodes=len(returns))
@@ -193,27 +211,28 @@ def one_seed(task: Task, seed: int, device: str) -> Iterator[dict[str, Any]]:
             yield row(name, what, score(model), updates=model.num_updates, trust=trust)
             if what == OURS:
                 model.set_env(env)
-                looks = 0
-                for _ in model.advance(task.online):
-                    if model.num_timesteps * task.looks >= task.online * (looks + 1):
-                        looks += 1
-                        yield row(name, ONLINE, score(model), steps=model.num_timesteps)
+                yield from on(model, name, ONLINE)
+        if name in on_its_way[-1:]:
+            yield from on(agent, "mediocre", GOES_ON)
 
 
 def sources(
     task: Task, seed: int, device: str
 ) -> Iterator[tuple[str, list[EpisodeData], RecurrentSAC]]:
-    """The episodes that each agent plays as it explores, and the agent."""
+    """The episodes of each source, and its agent, which may be trained on in between."""
     model = RecurrentSAC(env=vector(task, task.num_envs), seed=seed, device=device, **task.settings)
     with tempfile.TemporaryDirectory() as folder:
         for name in task.sources:
-            model.learn(getattr(task, name) - model.num_timesteps)
-            model.save(Path(folder, name))
-            player = RecurrentSAC.load(
-                Path(folder, name), vector(task, task.num_envs), device=device, update_to_data=0.0,
-                seed=seed + 1,
-            )  # fmt: skip
-            player.learn(task.data)
+            until = task.trained if name == "trained" else task.mediocre
+            model.learn(max(until - model.num_timesteps, 0))
+            player = model
+            if name != "replay":
+                model.save(Path(folder, name))
+                player = RecurrentSAC.load(
+                    Path(folder, name), vector(task, task.num_envs), device=device,
+                    update_to_data=0.0, seed=seed + 1,
+                )  # fmt: skip
+                player.learn(task.data)
             episodes = list(player.episodes())
             longest = max(len(one.rewards) for one in episodes)  # those of a task are alike
             whole = [one for one in episodes if len(one.rewards) == longest]
@@ -222,7 +241,8 @@ def sources(
 
 def vector(task: Task, n: int) -> Any:
     """So many environments."""
-    return make_vector(task.env, n, **task.env_settings)
+    corruption = Corruption(frame_repeat=task.repeat)  # none where nothing is repeated
+    return make_vector(task.env, n, corruption=corruption, **task.env_settings)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

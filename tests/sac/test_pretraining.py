@@ -2,6 +2,7 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -264,3 +265,45 @@ def test_what_a_critic_knows_from_the_step_beside_is_not_trusted():
         model.pretrain(100, near_data=0.3)
         assert model.learner.trust < 0.4
         assert model.learner.pretrained.near_data == 1
+
+
+def learned_from(episodes, near: float, updates: int) -> list[dict[str, torch.Tensor]]:
+    """The actor after half of so many updates from data, and after all of them."""
+    model = small(
+        "memoryless", Wandering(), learning_rate=1e-2, tau=0.05, gamma=0.9, batch_size=16,
+        context_length=16, critic_hidden=(64, 64),
+    )  # fmt: skip
+    model.add_episodes(episodes)
+    model.learner.trust.fill_(0.9)  # as a critic that knows little may have it for a while
+    actors = []
+
+    class Looks(Listener):
+        def on_step(self, model):
+            if 2 * model.num_updates in (updates, 2 * updates):
+                state = model.learner.actor.state_dict()
+                actors.append({name: x.clone() for name, x in state.items()})
+            return True
+
+    model.pretrain(updates, near_data=near, callback=Looks())
+    return actors
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(x, other[name]) for name, x in one.items())
+
+
+def test_without_signal_it_is_behavior_cloning_to_the_last_bit():
+    episodes = [drifting(seed) for seed in range(20)]
+    ours, clone = (learned_from(episodes, near, 300) for near in (0.3, 1.0))
+    assert same(ours[1], clone[1])
+
+
+def test_with_signal_it_moves_in_the_second_half():
+    def rewarded(seed):
+        one = drifting(seed)
+        return replace(one, rewards=one.actions[:, 0].astype(float))
+
+    episodes = [rewarded(seed) for seed in range(20)]
+    ours, clone = (learned_from(episodes, near, 100) for near in (0.3, 1.0))
+    assert same(ours[0], clone[0])
+    assert not same(ours[1], clone[1])

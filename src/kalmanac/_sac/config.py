@@ -20,6 +20,7 @@ from kalmanac._settings import SACSettings
 
 Schedule = Callable[[float], float]  # of the remaining progress, from 1 to 0
 NEGLIGIBLE = 1e-3  # shares of staying near data below this are zero
+OWN_STEP = 5  # steps of data that one of the agent's own outweighs
 
 
 class Pretrained(NamedTuple):
@@ -97,9 +98,9 @@ class AgentSettings(SACSettings):
         """The share of staying near the replay's actions after so many environment steps in all.
 
         Values are guesses where the data never were, and own steps mend them: the share is that of
-        the data among the data and the steps since.
+        the data among the data and the steps since, each of which counts for `OWN_STEP`.
         """
-        share = before.data / max(before.data + steps - before.steps, 1)
+        share = before.data / max(before.data + OWN_STEP * (steps - before.steps), 1)
         return share if before.near_data and share > NEGLIGIBLE else 0.0
 
     def updates_after(self, transitions: int, warm_up: int | None = None) -> int:

@@ -107,7 +107,7 @@ class Copies(NamedTuple):
 class Near(NamedTuple):
     """How an update stays near the batch's actions."""
 
-    strength: float  # how far better actions are preferred; 0 copies all alike
+    strength: float | Tensor  # how far better actions are preferred; 0 copies all alike
     share: float | Tensor | None  # in the actor's loss; None: nothing else is in any loss
     trust: Tensor  # (), the learner's
     gamma: float
@@ -139,7 +139,7 @@ class Near(NamedTuple):
             differs = (drawn - value.amin(0)).square()
         seen = Seen.of(batch, q, value, next_value, self.gamma)
         strength, goal = self._strength(seen), batch.counted_actions()
-        if self.strength:
+        if isinstance(self.strength, Tensor) or self.strength:
             std = policy.named(parameters.detach())["action_log_std"].exp()
             goal = seen.better(goal, q_values, std, strength)
         copying = policy.cloning_loss(parameters, goal)

@@ -145,8 +145,9 @@ class Learner:
         return self.actor.distribution.as_input(action)
 
     def update(
-        self, batch: Batch, *, near: float | None = None, online: float | Tensor | None = None
-    ) -> Metrics:
+        self, batch: Batch, *, near: float | Tensor | None = None,
+        online: float | Tensor | None = None,
+    ) -> Metrics:  # fmt: skip
         """One step of actor, critic, target and temperature; metrics are 0-d tensors.
 
         Args:
@@ -173,8 +174,9 @@ class Learner:
         return losses.losses, _metrics(losses.losses | losses.numbers)
 
     def _losses(
-        self, batch: Batch, near: float | None = None, online: float | Tensor | None = None
-    ) -> Losses:
+        self, batch: Batch, near: float | Tensor | None = None,
+        online: float | Tensor | None = None,
+    ) -> Losses:  # fmt: skip
         history = read_history(batch)
         critic_history = (
             read_history(batch, privileged=True) if self.settings.privileged_critic else history

@@ -45,6 +45,10 @@ def sample_batch(
 class Pretraining(Work):
     """Updates of a policy's learner from a replay that stays as it is.
 
+    The first half of them copy, whatever the weight: a critic that knows little yet has small
+    advantages, so that much of them comes true, and how much will when it has learned its data is
+    known only then. Where that is too little, all is behavior cloning, to the last bit.
+
     Args:
         near: the weight of staying near the replay's actions (`Learner.update`).
         seed: decides the batches.
@@ -58,6 +62,7 @@ class Pretraining(Work):
         self.return_scale, self.near, self.tf32 = return_scale, near, settings.tf32
         word = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._sampling = torch.Generator(policy.device).manual_seed(word)
+        self._near = torch.ones((), device=policy.device)  # where recorded updates read it
         self._graphed: GraphedUpdates | None = None
         if can_record(policy.device):
             self._graphed = GraphedUpdates([self], policy.device, record=settings.graph)
@@ -66,7 +71,8 @@ class Pretraining(Work):
         """Make and count so many updates of `model`, unless a callback ends it before."""
         callbacks.on_start(model)
         try:
-            for _ in range(updates):
+            for done in range(updates):
+                self._near.fill_(1.0 if 2 * done < updates else self.near)
                 metrics = self.update()
                 model.num_updates += 1
                 callbacks.on_update(model, metrics)
@@ -93,4 +99,5 @@ class Pretraining(Work):
         batch = sample_batch(
             self.replay, self.settings, self.policy, self.return_scale, self._sampling
         )
-        return self.policy.learner.update(batch, near=self.near or None)
+        near = self._near if 0 < self.near < 1 else self.near or None
+        return self.policy.learner.update(batch, near=near)

@@ -129,10 +129,10 @@ class RecurrentSAC(Agent):
 
         Args:
             near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone;
-                below, better actions are copied, the further from the data's the smaller it is, and
-                no further than values come true; 0 are the usual updates, which nothing keeps from
-                actions that the data never tried. In an environment this goes on, with a share of
-                data / (data + steps there).
+                below, better actions are copied in the second half of the updates, the further
+                from the data's the smaller it is, and no further than values come true; 0 are the
+                usual updates, which nothing keeps from actions that the data never tried. In an
+                environment this goes on, with a share of data / (data + 5 · steps there).
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """
