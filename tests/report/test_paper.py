@@ -20,6 +20,7 @@ from kalmanac._report.runs import read_runs
 from kalmanac._report.scores import last, oracle_scale
 from kalmanac._report.style import LineStyle, styled
 from kalmanac._report.tables import make_tables
+from kalmanac._suites import best_arm as suite
 from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, write_run
 
 
@@ -90,6 +91,17 @@ def test_curves_of_nothing_have_a_scale_of_one():
     flat = Panel("flat", {"GRU": Line(steps, zero, zero, zero)}, "return")
     axis = draw_curves([flat], {"GRU": LineStyle("#000000")}, columns=1).axes[0]
     assert axis.get_ylim() == (-1, 1)
+
+
+@pytest.mark.parametrize(("low", "framed"), [(-100.0, True), (-10.0, False)])
+def test_what_it_costs_to_ask_for_ever_hides_no_other_return(tmp_path, low, framed):
+    what = suite.paper("oracle", cost=0.1).changed({"eval_every": 50_000})
+    write_run(tmp_path / "one", what, low=low, high=10.0, height=0.98)
+    returns, lengths = best_arm.curves(make_groups(read_runs(tmp_path).runs, []))
+    drawn = [axis for axis in returns.figure.axes if axis.get_title()]
+    assert all((axis.get_ylim() == best_arm.FRAME) is framed for axis in drawn)
+    assert ("nothing is drawn" in returns.caption) is framed
+    assert "nothing is drawn" not in lengths.caption
 
 
 def test_the_design_ablation_compares_arms(all_groups):

@@ -25,7 +25,7 @@ from kalmanac._report.figure_parts import (
     settings_of,
     sheets,
 )
-from kalmanac._report.figures import LevelPanel, Panel, draw_curves, draw_levels
+from kalmanac._report.figures import LevelPanel, Line, Panel, draw_curves, draw_levels
 from kalmanac._report.groups import BEST_ARM, Group, agent_name
 from kalmanac._report.scores import LENGTH, NORMALIZED, last
 from kalmanac._report.statistics import mean_and_error
@@ -73,6 +73,7 @@ PLACES = {"in": "in distribution", "out": "out of distribution"}
 REFERENCE_EPISODES = 4_000  # that a threshold is tried on; a standard error of about 0.01
 LONGEST = 10_000  # steps of an episode that a threshold is simulated in: seconds
 REFERENCE = "Bayes threshold, σ known"
+FRAME = (-1.2, 1.05)  # of returns / 10, where the first ones are far below a wrong decision's −1
 
 
 def main_groups(groups: Sequence[Group]) -> list[Group]:
@@ -133,14 +134,27 @@ def curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
                     if here:
                         agent_lines = lines(here, f"{place}/{name}")
                         panels.append(
-                            Panel(f"{where}, cost {cost:g}", agent_lines, y_label, name == LENGTH)
-                        )
+                            Panel(
+                                f"{where}, cost {cost:g}", agent_lines, y_label, name == LENGTH,
+                                bounds=FRAME if _leaves_frame(agent_lines, name) else None,
+                            )
+                        )  # fmt: skip
             for sheet in sheets(panels):
                 title = setting.title(f"Best Arm: {word} over the training")
                 wide = min(len(costs), 4) if len(costs) > 1 else 2
                 figure = draw_curves(sheet, agent_styles(setting.groups), columns=wide, title=title)
                 caption = f"{BAND} {seeds(setting.groups)}."
+                if any(panel.bounds for panel in sheet):
+                    caption += (
+                        f" Below {FRAME[0]:g} nothing is drawn: so much costs to ask until the end."
+                    )
                 yield CaptionedFigure(setting.name(f"curves-best-arm-{word}"), figure, caption)
+
+
+def _leaves_frame(agent_lines: Mapping[str, Line], name: str) -> bool:
+    """Whether returns go so far down that nothing else would be seen."""
+    lowest = [np.min(line.low) for line in agent_lines.values() if np.size(line.low)]
+    return name == NORMALIZED and bool(lowest) and min(lowest) < FRAME[0]
 
 
 def heatmaps(groups: Sequence[Group], notices: list[str]) -> Iterator[CaptionedFigure]:
