@@ -16,13 +16,19 @@ ALIGNMENT = 16  # bytes: every dtype can be read where a value begins
 
 
 def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Return the values on the device, in order; where all are the host's, it does not wait.
+    """Return the values on the device, in order; the host does not wait for those that it sends.
 
     They are copied at once, and may change afterwards, unless the device is the host itself.
     """
-    if is_host(device) or not values or not all(is_host(x.device) for x in values):
+    if device.type == "cpu" or not values:
         return [x.to(device) for x in values]
-    return unpacked(packed(values, device).to(device, non_blocking=True), values)
+    there = [x.device.type != "cpu" for x in values]
+    going = [x for x, is_there in zip(values, there, strict=True) if not is_there]
+    arriving = iter(unpacked(packed(going, device).to(device, non_blocking=True), going))
+    return [
+        x.to(device) if is_there else next(arriving)
+        for x, is_there in zip(values, there, strict=True)
+    ]
 
 
 def is_host(device: torch.device) -> bool:
