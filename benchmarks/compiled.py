@@ -122,7 +122,7 @@ def chosen(options: argparse.Namespace) -> list[Case]:
             for task in tasks
             for form in compiled_forms.forms(_task(task), torch.device("cpu"))
             if not options.only or form in options.only
-            for how in (OURS, *options.modes)
+            for how in (OURS, *(mode for mode in options.modes if mode in MODES))
         ]
     return [
         Case(how, task, encoder, seeds)
@@ -130,6 +130,7 @@ def chosen(options: argparse.Namespace) -> list[Case]:
         for seeds in sorted(options.seeds, reverse=True)
         for task in tasks
         for how in (OURS, *options.modes)
+        if how != BASELINE or encoder == options.encoders[0]  # it has an encoder of its own
     ]
 
 

@@ -224,7 +224,12 @@ def sources(
     with tempfile.TemporaryDirectory() as folder:
         for name in task.sources:
             until = task.trained if name == "trained" else task.mediocre
-            model.learn(max(until - model.num_timesteps, 0))
+            if model.num_timesteps > until:
+                raise ValueError(
+                    f"{name}: got an agent of {model.num_timesteps} steps, which has gone on, "
+                    f"expected at most {until}: more of --trained, or less of --online"
+                )
+            model.learn(until - model.num_timesteps)
             player = model
             if name != "replay":
                 model.save(Path(folder, name))

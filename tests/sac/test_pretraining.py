@@ -223,6 +223,35 @@ def test_behavior_cloning_copies_and_values_do_better_than_their_data():
     assert results == {1.0: 0.0, 0.3: 1.0, 0.1: 1.0}
 
 
+@pytest.mark.parametrize("updates", [20, 5, 1])
+def test_many_short_calls_do_better_than_their_data_too(updates):
+    model = small("memoryless", Identity(4), learning_rate=1e-2, tau=0.05, gamma=0.0, batch_size=16)
+    model.add_episodes(named(seed) for seed in range(40))
+    for _ in range(200 // updates):
+        model.pretrain(updates, near_data=0.3)
+    assert model.learner.pretrained.updates == 200
+    action, _ = model.predict(np.arange(4), deterministic=True)
+    assert action.tolist() == [0, 1, 2, 3]
+
+
+def test_one_that_is_stopped_before_it_moves_has_copied(tmp_path):
+    model = small("memoryless", Identity(4), learning_rate=1e-2, tau=0.05, gamma=0.0, batch_size=16)
+    model.add_episodes(named(seed) for seed in range(40))
+
+    class SaveAndStop(Listener):
+        def on_step(self, model):
+            if model.num_updates == 90:
+                model.save(tmp_path / "m")
+            return model.num_updates < 100
+
+    model.pretrain(400, near_data=0.3, callback=SaveAndStop())
+    assert model.learner.trust > 0.6
+    assert model.learner.pretrained.near_data == 1
+    saved = RecurrentSAC.load(tmp_path / "m", device="cpu").learner.pretrained
+    assert (saved.near_data, saved.updates) == (1, 90)
+    assert saved.trust > 0.5
+
+
 def test_a_policy_alone_cannot_learn(tmp_path):
     small("gru", Wandering()).save(tmp_path / "policy", policy_alone=True)
     model = RecurrentSAC.load(tmp_path / "policy", device="cpu")
@@ -238,7 +267,9 @@ def test_pretraining_is_captured(env, episode):
     for model in models:
         model.set_spaces(env().observation_space, env().action_space)
         model.add_episodes([episode(seed=seed) for seed in range(8)])
-        model.pretrain(WARM_UP + 4)
+        model.learner.trust.fill_(1.0)  # so that moves begin, in updates that are replayed
+        model.pretrain(2 * WARM_UP + 6)
+        assert model.learner.pretrained.near_data < 1
     one, two = (model.learner.state_dict() for model in models)
     for name, x in one.items():
         if name.startswith("actor."):

@@ -28,8 +28,9 @@ class Pretrained(NamedTuple):
 
     near_data: float = 0.0  # its weight of staying near the data, 1 where values were not trusted
     steps: int = 0  # of the agent in environments before it
-    data: int = 200  # transitions that it learned from; old files do not say, and went by 1/tau
+    data: int = 200 * OWN_STEP  # transitions that it learned from; old files went by 1/tau
     trust: float = 0.0  # how much of advantages came true, where another pre-training goes on
+    updates: int = 0  # from data, of all calls
 
 
 @dataclass(frozen=True)

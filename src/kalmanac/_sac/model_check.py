@@ -162,7 +162,7 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
             if not torch.as_tensor(scale[name]).isfinite().all() or scale["squares"] < 0:
                 raise ValueError(f"{name}: got {scale[name]}, expected finite numbers")
     before = Pretrained(*document.get("pretrained", ()))
-    counts |= {"pretrained.steps": before.steps, "pretrained.data": before.data}
+    counts |= {f"pretrained.{k}": getattr(before, k) for k in ("steps", "data", "updates")}
     if not 0 <= before.near_data <= 1:
         raise ValueError(f"near_data: got {before.near_data!r}, expected a number in [0, 1]")
     if not -1 <= before.trust <= 1:

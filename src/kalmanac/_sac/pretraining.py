@@ -45,9 +45,10 @@ def sample_batch(
 class Pretraining(Work):
     """Updates of a policy's learner from a replay that stays as it is.
 
-    The first half of them copy, whatever the weight: a critic that knows little yet has small
-    advantages, so that much of them comes true, and how much will when it has learned its data is
-    known only then. Where that is too little, all is behavior cloning, to the last bit.
+    The first half of them, those of earlier calls counted, copy, whatever the weight: a critic that
+    knows little yet has small advantages, so that much of them comes true, and how much will when
+    it has learned its data is known only then. Where that is too little, all is behavior cloning,
+    to the last bit. `reached` is the weight of the last one.
 
     Args:
         near: the weight of staying near the replay's actions (`Learner.update`).
@@ -63,18 +64,23 @@ class Pretraining(Work):
         word = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._sampling = torch.Generator(policy.device).manual_seed(word)
         self._near = torch.ones((), device=policy.device)  # where recorded updates read it
+        self.reached = near
         self._graphed: GraphedUpdates | None = None
         if can_record(policy.device):
             self._graphed = GraphedUpdates([self], policy.device, record=settings.graph)
 
     def make(self, updates: int, model: "RecurrentSAC", callbacks: Callbacks) -> None:
         """Make and count so many updates of `model`, unless a callback ends it before."""
+        learner = self.policy.learner
+        before = learner.pretrained.updates
         callbacks.on_start(model)
         try:
-            for done in range(updates):
-                self._near.fill_(1.0 if 2 * done < updates else self.near)
+            for done in range(before, before + updates):
+                self.reached = 1.0 if 2 * done < before + updates else self.near
+                self._near.fill_(self.reached)
                 metrics = self.update()
                 model.num_updates += 1
+                learner.pretrained = learner.pretrained._replace(updates=done + 1)
                 callbacks.on_update(model, metrics)
                 if not callbacks.on_step(model):
                     break

@@ -129,10 +129,10 @@ class RecurrentSAC(Agent):
 
         Args:
             near_data: the weight of staying near the replay's actions: 1 is behavior cloning alone;
-                below, better actions are copied in the second half of the updates, the further
-                from the data's the smaller it is, and no further than values come true; 0 are the
-                usual updates, which nothing keeps from actions that the data never tried. In an
-                environment this goes on, with a share of data / (data + 5 · steps there).
+                below, better actions are copied in the second half of all updates from data, the
+                further from the data's the smaller it is, and no further than values come true; 0
+                are the usual updates, which nothing keeps from actions that the data never tried.
+                In an environment this goes on, with a share of data / (data + 5 · steps there).
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """
@@ -151,12 +151,16 @@ class RecurrentSAC(Agent):
         if progress_bar:
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
-        work.make(updates, self, callbacks)
-        trust = policy.learner.trust
-        policy.learner.pretrained = Pretrained(
-            near_data and 1 - float(trusted(1 - near_data, trust)), self.num_timesteps,
-            self.replay.steps, float(trust),
+        learner = policy.learner
+        learner.pretrained = Pretrained(  # what is saved on the way has copied
+            1.0 if near_data else 0.0, self.num_timesteps, self.replay.steps,
+            updates=learner.pretrained.updates,
         )  # fmt: skip
+        work.make(updates, self, callbacks)
+        moves = float(trusted(1 - work.reached, learner.trust))
+        learner.pretrained = learner.pretrained._replace(
+            near_data=near_data and 1 - moves, trust=float(learner.trust)
+        )
         return self
 
     @answering(LEARN)
@@ -327,6 +331,8 @@ class RecurrentSAC(Agent):
         learned = policy.learner.averaged if policy_alone else policy.learner
         state = dict(learned.state_dict())
         before = policy.learner.pretrained
+        if before.near_data:
+            before = before._replace(trust=float(policy.learner.trust))
         return {
             "config": asdict(self.settings) | {"seed": self.seed},
             "spaces": problem.to_json(),
