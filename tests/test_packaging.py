@@ -38,6 +38,14 @@ CONSTRAINTS = {
 }
 
 
+def test_the_sdist_has_every_page():
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = whole["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    pages = {f"/{page.name}" for page in ROOT.glob("*.md")} - {"/README.md"}  # that comes by itself
+    assert len(pages) >= 2
+    assert pages <= set(included)
+
+
 SCANS = (ROOT / "docs" / "scans-and-layers.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", SCANS, re.S)
 
