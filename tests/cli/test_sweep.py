@@ -1,5 +1,8 @@
 """The verb: what it says before it runs anything, and what it refuses."""
 
+import importlib.util
+import sys
+
 import pytest
 
 from kalmanac._cli.program import main
@@ -35,3 +38,16 @@ def test_a_wrong_call_is_one_line(words, message, capsys):
     complaint = capsys.readouterr().err
     assert complaint.startswith(f"kalmanac sweep: {message}")
     assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--ray-address", "127.0.0.1:1"]])
+def test_a_sweep_without_its_cluster_leaves_nothing_behind(words, tmp_path, capsys, monkeypatch):
+    if not words:
+        monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
+    elif importlib.util.find_spec("ray") is None:
+        pytest.skip('needs ray: pip install "kalmanac[ray]"')
+    call = ["sweep", "best-arm", "--preset", "quick", "--on", "ray", *words]
+    assert main([*call, "--folder", str(tmp_path / "new")]) == 2
+    expected = "ray_address: got 127.0.0.1:1" if words else "ray is not installed: pip install"
+    assert f"kalmanac sweep: {expected}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

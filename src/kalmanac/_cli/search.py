@@ -85,9 +85,10 @@ def run_search(call: Call) -> int:
 def _run(study: Study, root: Path, options: Options) -> int | None:
     """Returns the signal that ended it, if one did."""
     record = Record(root)
-    record.plan([])
-    # before: Ray has handlers of its own
+    # before the signals, since Ray has handlers of its own, and before anything is written, since
+    # it may not be there
     executor, how = make_executor(record, **{name: getattr(options, name) for name in EXECUTION})
+    record.plan([])
     with StopSignals() as stop:
         total, before = options.trials * options.seeds, study.done * options.seeds
         try:

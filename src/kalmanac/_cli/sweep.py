@@ -95,9 +95,10 @@ def describe(selection: Selection, plan: Sequence[Planned], due: Sequence[Planne
 def sweep(plan: Sequence[Planned], due: Sequence[Planned], root: Path, options: Options) -> int:
     """Run what is due; returns the exit status."""
     record = Record(root)
-    record.plan(plan)
-    # before: Ray has handlers of its own
+    # before the signals, since Ray has handlers of its own, and before anything is written, since
+    # it may not be there
     executor, how = make_executor(record, **{name: getattr(options, name) for name in EXECUTION})
+    record.plan(plan)
     with StopSignals() as stop:
         works = batches(due, together=not on_cpu(how.device))
         failed = 0
