@@ -15,6 +15,8 @@ from torch import Tensor
 
 CHUNKS = 64  # at most: parts of the rows whose sums are added up
 CHUNK_ROWS = 320  # at least, in each of them, or a multiple: whole blocks of any tile
+SMALL = 8192  # numbers of all gradients: with less, parts cost nothing, and more of them fill a GPU
+SMALL_CHUNK_ROWS = 96
 MANY = 8192  # rows: with less, 64 at once would leave multiprocessors without any
 LEAST = 16  # columns: the smallest side of a product on tensor cores
 
@@ -127,15 +129,16 @@ def gradients(
     `transposed`: the weights' gradients are transposed views of (K, m, n) in memory.
     """
     rows = pairs[0][1].shape[1]
-    chunk = triton.cdiv(triton.cdiv(rows, CHUNKS), CHUNK_ROWS) * CHUNK_ROWS
-    chunks = triton.cdiv(rows, chunk) if rows else 1
     shapes = [(len(g), x.shape[2], g.shape[2]) for x, g in pairs]
     size = sum(k * (n * m + m) for k, n, m in shapes)
+    least = SMALL_CHUNK_ROWS if size < SMALL else CHUNK_ROWS
+    chunk = triton.cdiv(triton.cdiv(rows, CHUNKS), least) * least
+    chunks = triton.cdiv(rows, chunk) if rows else 1
     partials = pairs[-1][1].new_empty(chunks, size)
     at = 0
     for (x, g), (k, n, m) in zip(pairs, shapes, strict=True):
         strides = (1, n) if transposed else (m, 1)
-        tile = tile_of(n, m, along=x.stride(1) == 1 and g.stride(1) == 1)
+        tile = tile_of(n, m, small=size < SMALL, along=x.stride(1) == 1 and g.stride(1) == 1)
         across = triton.cdiv(n, tile.tall) * triton.cdiv(m, tile.wide)
         products[(across, chunks, k)](
             x, g, partials[:, at:], rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
@@ -163,12 +166,14 @@ class Tile(NamedTuple):
     stages: int  # of loads under way
 
 
-def tile_of(n: int, m: int, *, along: bool) -> Tile:
+def tile_of(n: int, m: int, *, small: bool, along: bool) -> Tile:
     """For weights (n, m). From 64 rows on, Hopper's tensor cores take TF32 factors from shared
     memory if both lie `along` the rows that are summed over, else after a costly turn: twice the
-    time of 32 rows."""
+    time of 32 rows. A `small` layer alone has too few tiles of 64 columns."""
     if along and min(n, m) > 64:
         return Tile(128, 128, 32, 8, 3)
+    if small:
+        return Tile(min(side(n), 32), min(side(m), 32), 32, 2, 3)
     return Tile(min(side(n), 32), min(side(m), 64), 32, 4, 3)
 
 
