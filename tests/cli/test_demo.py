@@ -110,9 +110,9 @@ def test_the_runs_are_the_preset_s_own_with_the_seed_asked_for(tmp_path, quick):
 
 def test_without_matplotlib_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["demo", "--out", str(tmp_path)]) == 1
+    assert main(["demo", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        'kalmanac demo: needs matplotlib: pip install "kalmanac[report]"\n'
+        'kalmanac demo: matplotlib is not installed: pip install "kalmanac[report]"\n'
     )
 
 

@@ -49,7 +49,7 @@ def test_an_onnx_file_of_the_best_model_beside_it(tmp_path, capsys):
     [
         ([str(RUN), "--out", "a.pt2"], "out: got a.pt2, expected a name in .onnx"),
         ([str(RUN), "--to", "jax"], "--to: got 'jax'; expected one of onnx, torch"),
-        (["nothing"], "path: got 'nothing', expected an existing model file"),
+        (["nothing"], "path: got 'nothing', expected an existing model file or folder"),
         ([], "run_or_model: got none, expected kalmanac export RUN_OR_MODEL"),
     ],
 )

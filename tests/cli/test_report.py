@@ -90,5 +90,7 @@ def test_no_torch_is_needed_and_the_same_runs_give_the_same_files(runs, tmp_path
 
 def test_a_missing_library_is_said_in_one_line(runs):
     done = report_without("plotly", runs)
-    assert done.returncode == 1
-    assert done.stderr == 'kalmanac report: needs plotly: pip install "kalmanac[report]"\n'
+    assert done.returncode == 2
+    assert done.stderr == (
+        'kalmanac report: plotly is not installed: pip install "kalmanac[report]"\n'
+    )

@@ -144,8 +144,8 @@ def test_a_folder_that_cannot_be_made_and_a_missing_library_get_one_line(
     for name in [name for name in sys.modules if name.startswith("kalmanac._report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert call("--episodes 1") == 1
-    assert 'needs matplotlib: pip install "kalmanac[report]"' in capsys.readouterr().err
+    assert call("--episodes 1") == 2
+    assert 'matplotlib is not installed: pip install "kalmanac[report]"' in capsys.readouterr().err
 
 
 def test_drawing_needs_no_torch():

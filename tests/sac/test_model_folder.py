@@ -40,5 +40,5 @@ def test_the_card_tells_the_hub_and_the_reader(tmp_path):
 
 
 def test_a_folder_without_a_model_is_said_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match="expected an existing model file"):
+    with pytest.raises(FileNotFoundError, match="expected an existing model file or folder"):
         RecurrentSAC.load(tmp_path)

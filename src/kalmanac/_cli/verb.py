@@ -157,7 +157,8 @@ def need(*libraries: str, extra: str = "report") -> None:
     """Refuse to go on without libraries that an extra brings."""
     for library in libraries:
         if importlib.util.find_spec(library) is None:
-            raise RefusedError(f'needs {library}: pip install "kalmanac[{extra}]"', 1)
+            what = f'{library} is not installed: pip install "kalmanac[{extra}]"'
+            raise RefusedError(what, 2)
 
 
 def _refuse(name: str, text: str, status: int) -> int:

@@ -106,7 +106,9 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     if source.is_dir():
         source /= FOLDER_MODEL
     if not source.exists():
-        raise FileNotFoundError(f"path: got {os.fspath(path)!r}, expected an existing model file")
+        raise FileNotFoundError(
+            f"path: got {os.fspath(path)!r}, expected an existing model file or folder"
+        )
     return decode(source.read_bytes(), MODEL, str(source))
 
 
