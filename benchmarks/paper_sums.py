@@ -157,6 +157,8 @@ class Beside(NamedTuple):
     """One agent's table beside the printed one."""
 
     title: str
+    agent: str
+    budget: str
     rows: list[tuple[str, ...]]
     close: int
     known: int
@@ -172,8 +174,8 @@ def beside(book: Book) -> Iterator[Beside]:
                 continue
             known = [row for row in rows if np.isfinite(row.apart) or np.isinf(row.apart)]
             close = sum(abs(row.apart) <= CLOSE for row in known)
-            title = f"{agent_name(agent)}, {budget}"
-            yield Beside(title, [_printed_row(row) for row in rows], close, len(known))
+            title, told = f"{agent_name(agent)}, {budget}", [_printed_row(row) for row in rows]
+            yield Beside(title, agent, budget, told, close, len(known))
 
 
 def _printed_row(row: Row) -> tuple[str, ...]:

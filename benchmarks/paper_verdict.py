@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import paper_maxima as maxima
 from kalmanac._report.scores import LATE, LEAST
 from kalmanac._suites.popgym import TASKS as MEMORY
 from paper_cells import cells
@@ -24,6 +25,7 @@ from paper_sums import (
     NONE,
     PAIRS_HEAD,
     PRINTED_HEAD,
+    Beside,
     Sum,
     beside,
     improvements,
@@ -201,6 +203,19 @@ def printed(book: Book) -> Iterator[str]:
         total = len(one.rows)
         yield f"\nWithin two standard errors: {one.close} of {one.known} tasks with two seeds or"
         yield f"more; {total - one.known} of {total} are open."
+        yield from of_a_maximum(book, one)
+
+
+def of_a_maximum(book: Book, one: Beside) -> Iterator[str]:
+    """What of these numbers is level, and what is luck."""
+    lines = list(maxima.rows(book, one.agent, one.budget))
+    if lines:
+        yield f"\nMMER is a maximum: the largest of {maxima.THEIRS} evaluations lies about"
+        yield f"{maxima.largest_of(maxima.THEIRS):.2f} times their scatter above the level, that of"
+        yield f"50 {maxima.largest_of(50):.2f} times. Our level is the mean of a run's last"
+        yield f"{maxima.LATEST} evaluations, the scatter their standard deviation about a line, and"
+        yield "its rise that line's in as many steps as the run has.\n"
+        yield from table(maxima.HEAD, lines)
 
 
 def lacking(missing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

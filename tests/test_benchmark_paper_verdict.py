@@ -15,7 +15,8 @@ from tests.report.synthetic import leave_heatmap
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 OWN = ("paper_cells", "paper_runs", "paper_evidence", "paper_sums", "paper_claims", "paper_verdict",
-       "paper_claims_best_arm", "paper_claims_control", "paper_claims_popgym")  # fmt: skip
+       "paper_claims_best_arm", "paper_claims_control", "paper_claims_popgym",
+       "paper_maxima")  # fmt: skip
 SCRIPTS = (*OWN, "learning", "report")
 LAST = 5  # evaluations
 
