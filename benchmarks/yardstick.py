@@ -53,7 +53,7 @@ TASKS = {
     "cart-pole": Task("popgym/NoisyPositionOnlyCartPoleHard", 300_000),
     "pendulum": Task("popgym/NoisyPositionOnlyPendulumHard", 150_000, "--eval-episodes 100"),
     "cheetah": Task("dmc/cheetah-run", 200_000),
-    "novel-pendulum": Task("novel/Pendulum", 50_000),
+    "novel-pendulum": Task("novel/Pendulum", 50_000, "--update-to-data 0.25"),
 }
 HEAD = ("task", "defaults", "seeds", f"last {LATE}", "worst seed", "worst, 2nd half", "best", "|Q|")
 

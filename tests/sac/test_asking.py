@@ -52,7 +52,8 @@ def questions(models, states, step):
         )
         starts = rng.random(n) < (0.2 if step else 2)
         rng_of_model = None if number == 2 else model.learner.acting
-        asked.append(Question(model.policy, seen, starts, state, rng_of_model))
+        noise = rng.standard_normal((n, 2)).astype(np.float32) if number == 1 else None
+        asked.append(Question(model.policy, seen, starts, state, rng_of_model, noise))
     return asked
 
 

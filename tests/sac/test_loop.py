@@ -18,7 +18,8 @@ from tests.sac.small import small, wandering
 def make_model(
     seed: int, mode: AutoresetMode = AutoresetMode.SAME_STEP, *, overlap: bool = False
 ) -> RecurrentSAC:
-    return small("vssm+kf", wandering(3, mode), seed=seed, overlap=overlap)
+    how = {"overlap": overlap, "exploration_correlation": 0.5 if overlap else 0.0}
+    return small("vssm+kf", wandering(3, mode), seed=seed, **how)
 
 
 class Watcher(Callback):

@@ -12,3 +12,5 @@ def test_a_task_by_its_name_has_its_own_steps():
         run = preset(f"novel/{task}").experiment("gru")
         assert (run.env, run.agent, run.total_steps) == (f"novel/{task}", "gru", steps)
         assert steps // run.eval_every == run.eval_episodes == 50
+        hill = task == "MountainCarContinuous"
+        assert run.exploration_correlation == (0.9 if hill else 0.0)

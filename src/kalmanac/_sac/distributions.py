@@ -24,8 +24,8 @@ class ActionDistribution(ABC):
     outputs: int
 
     @abstractmethod
-    def sample(self, parameters: Tensor, generator: Generator) -> Tensor:
-        """An action each: float (…, A) in [-1, 1], or int64 (…)."""
+    def sample(self, parameters: Tensor, generator: Generator, noise: Tensor | None) -> Tensor:
+        """An action each, float (…, A) in [-1, 1], or int64 (…), of this noise (…, A) if given."""
 
     @abstractmethod
     def mode(self, parameters: Tensor) -> Tensor:
@@ -58,10 +58,13 @@ class SquashedGaussian(ActionDistribution):
         self.outputs = 2 * actions
         self.log_std_range = log_std_range
 
-    def sample(self, parameters: Tensor, generator: Generator) -> Tensor:
+    def sample(
+        self, parameters: Tensor, generator: Generator, noise: Tensor | None = None
+    ) -> Tensor:
         """A reparameterized draw."""
         mean, log_std = split(parameters, self.log_std_range)
-        return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
+        noise = _normal(mean, generator) if noise is None else noise
+        return torch.tanh(mean + log_std.exp() * noise)
 
     def mode(self, parameters: Tensor) -> Tensor:
         """The squashed mean."""
@@ -106,8 +109,12 @@ class Categorical(ActionDistribution):
     def __init__(self, actions: int) -> None:
         self.outputs = actions
 
-    def sample(self, parameters: Tensor, generator: Generator) -> Tensor:
+    def sample(
+        self, parameters: Tensor, generator: Generator, noise: Tensor | None = None
+    ) -> Tensor:
         """The first of A exponential clocks to ring: argmax p / Exp(1)."""
+        if noise is not None:
+            raise ValueError("noise: got some, expected none for discrete actions")
         clock = torch.empty_like(parameters).exponential_(generator=generator)
         return (F.softmax(parameters, -1) / clock).argmax(-1)
 

@@ -52,6 +52,9 @@ class Learner:
     ) -> None:  # fmt: skip
         if settings.privileged_critic and sizes.privileged < 1:
             raise ValueError("privileged_critic: got True, expected sizes with a privileged state")
+        if sizes.discrete and settings.exploration_correlation:
+            got = settings.exploration_correlation
+            raise ValueError(f"exploration_correlation: got {got}, expected 0 for discrete actions")
         objective = OBJECTIVES[settings.objective_of(sizes.discrete)]
         self.rules = Rules(settings.gamma, objective, settings.entropy_in_target)
         self.settings, self.sizes, self.pretrained = settings, sizes, Pretrained()
@@ -109,7 +112,7 @@ class Learner:
     def act(
         self, observation: Observation[Tensor], previous_action: Tensor, state: State, *,
         episode_start: Tensor, explore: bool, generator: Generator | None = None,
-        averaged: bool = False,
+        noise: Tensor | None = None, averaged: bool = False,
     ) -> tuple[Tensor, State]:  # fmt: skip
         """One action for each of n observations, and the memory behind it.
 
@@ -119,6 +122,7 @@ class Learner:
                 and no previous reward.
             explore: draw from the policy; False takes its mode.
             generator: draws the actions; None is the learner's own, `acting`.
+            noise: standard normal numbers (n, A) that continuous actions are drawn by instead.
             averaged: the actor with averaged weights acts, not the newest one.
 
         Returns:
@@ -137,7 +141,8 @@ class Learner:
             observation, previous_action, state, episode_start=episode_start
         )
         if explore:
-            return actor.distribution.sample(parameters, generator or self.acting), state
+            generator = generator or self.acting
+            return actor.distribution.sample(parameters, generator, noise), state
         return actor.distribution.mode(parameters), state
 
     def action_as_input(self, action: Tensor) -> Tensor:

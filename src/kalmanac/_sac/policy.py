@@ -53,11 +53,20 @@ class Question(NamedTuple):
     episode_start: NDArray[np.bool_]
     state: PolicyState
     generator: torch.Generator | None  # draws the actions; None: the most likely ones
+    noise: NDArray[np.float32] | None = None  # (n, A) that it is to draw by instead
+
+    @property
+    def shown(self) -> list[NDArray[Any]]:
+        """All arrays that go to the device, in the order in which `answer` takes them."""
+        seen = [self.episode_start, *self.observation.parts().values()]
+        return seen if self.noise is None else [*seen, self.noise]
 
     def answer(self, shown: Iterator[Tensor], memory: Iterator[Tensor]) -> list[Tensor]:
         """Actions, and the memory with them, for such a question of tensors on the device."""
         start, seen = next(shown), self.observation.map(lambda _: next(shown))
-        action, state = self.policy.answer(seen, start, self.state.like(memory), self.generator)
+        noise = None if self.noise is None else next(shown)
+        before = self.state.like(memory)
+        action, state = self.policy.answer(seen, start, before, self.generator, noise)
         return [action, state.previous_action, *state.encoder]
 
 
@@ -75,7 +84,7 @@ class Asking:
     def __call__(self, questions: Sequence[Question]) -> list[PendingActions]:
         """Let them choose; on a GPU nobody waits before the actions are read."""
         device = questions[0].policy.device
-        told = [x for q in questions for x in (q.episode_start, *q.observation.parts().values())]
+        told = [x for q in questions for x in q.shown]
         # torch warns of arrays that it must not write to
         shown = [torch.from_numpy(np.require(x, requirements="W")) for x in told]
         memory = [x for q in questions for x in (q.state.previous_action, *q.state.encoder)]
@@ -159,15 +168,18 @@ class Policy:
 
     def answer(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
-        rng: torch.Generator | None,
+        rng: torch.Generator | None, noise: Tensor | None = None,
     ) -> tuple[Tensor, PolicyState]:  # fmt: skip
-        """Actions for n raw observations, which `rng` draws, if given; all on the device."""
+        """Actions for n raw observations, which `rng` draws, if given; all on the device.
+
+        The noise, (n, A), takes the place of what `rng` would draw.
+        """
         for one in (self.normalizer, self.return_scale):
             if one is not None:
                 observation = one.normalize(observation)
         action, encoder = self.learner.act(
             observation, state.previous_action, state.encoder, episode_start=episode_start,
-            explore=rng is not None, generator=rng, averaged=self.averaged,
+            explore=rng is not None, generator=rng, noise=noise, averaged=self.averaged,
         )  # fmt: skip
         return action, PolicyState(encoder, self.learner.action_as_input(action))
 

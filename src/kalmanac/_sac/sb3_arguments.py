@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 _RATE = "update_to_data, the updates for each environment step"
 _PPO = "none: it belongs to on-policy algorithms, and this one learns from a replay"
-_SDE = "none: exploration is drawn anew at every step"
+_SDE = "exploration_correlation, such as 0.9: noise that keeps its direction for some ten steps"
 _RENDER = 'none: an environment made with render_mode="human" shows itself'
 _MONITOR = "none: returns are counted here, whether or not a Monitor is around the environment"
 
@@ -20,7 +20,8 @@ MODEL: Mapping[str, str] = {
     "train_freq": _RATE,
     "gradient_steps": _RATE,
     "n_steps": "context_length, the transitions in a window",
-    "action_noise": "none: the policy explores by its entropy (ActionNoise is an environment's)",
+    "action_noise": "exploration_correlation, such as 0.9, for exploration with a memory (without "
+    "it, the policy explores by its entropy; ActionNoise is an environment's)",
     "replay_buffer_class": "drawing, how windows are drawn from the replay",
     "replay_buffer_kwargs": "drawing, context_length and burn_in",
     "optimize_memory_usage": "none: the replay holds every observation once",

@@ -16,6 +16,7 @@ from kalmanac._replay.sampling import Batch
 from kalmanac._sac.collector import Collected, Collector
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.cuda_graph import GraphedUpdates, Work
+from kalmanac._sac.exploration import ExplorationNoise
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.normalization import ReturnScale
@@ -83,7 +84,8 @@ class Training(Work):
             self._state = self.policy.start(self.collector.streams.num_envs)
         seen = self.collector.observation._replace(privileged=None)
         start, rng = self.collector.episode_start, self.policy.learner.acting
-        return Question(self.policy, seen, start, self._state, rng)
+        noise = None if self._noise is None else self._noise.step(start)
+        return Question(self.policy, seen, start, self._state, rng, noise)
 
     def collect(self) -> Collected:
         """Make one vector step, with the pending actions or new ones."""
@@ -174,8 +176,11 @@ class Training(Work):
         if self.return_scale is not None:
             self.return_scale.attach(env.num_envs)
         self._state = self.pending = None
-        self._env_seed, warm_up, sampling, diagnosing = self._seeds(seed)
+        self._env_seed, warm_up, sampling, diagnosing, exploring = self._seeds(seed)
         self._warm_up = np.random.default_rng(warm_up)
+        self._noise: ExplorationNoise | None = None  # with a memory
+        if correlation := self.settings.exploration_correlation:
+            self._noise = ExplorationNoise(correlation, env.num_envs, sizes.action, exploring)
         device = self.policy.device
         self._sampling = torch.Generator(device).manual_seed(sampling)
         self._diagnosing = torch.Generator(device).manual_seed(diagnosing)
@@ -191,11 +196,12 @@ class Training(Work):
             )
         return stated
 
-    def _seeds(self, seed: int) -> tuple[int, int, int, int]:
-        """Seeds of the environment, the warm-up, sampling and diagnostics, from here on."""
-        words = np.random.SeedSequence([seed, self.steps_before + self.transitions])
-        env_seed, warm_up, sampling, diagnosing = (int(word) for word in words.generate_state(4))
-        return env_seed % 2**31, warm_up, sampling, diagnosing  # some take no more bits
+    def _seeds(self, seed: int) -> tuple[int, int, int, int, int]:
+        """Seeds of the environment, warm-up, sampling, diagnostics and exploration, from here."""
+        sequence = np.random.SeedSequence([seed, self.steps_before + self.transitions])
+        env_seed, *others = (int(word) for word in sequence.generate_state(5))
+        warm_up, sampling, diagnosing, exploring = others
+        return env_seed % 2**31, warm_up, sampling, diagnosing, exploring  # some take no more bits
 
     def _chosen(self) -> NDArray[Any]:
         """The actions to take, and the memory behind them."""
@@ -203,8 +209,11 @@ class Training(Work):
         action, state = self.pending.action.array(), self.pending.state
         if self._warm_up_before + self.transitions < self.settings.learning_starts:
             # The policy listens during the warm-up: episodes go on when it takes over.
-            mask = self.collector.observation.action_mask
-            action = self.actions.sample(self._warm_up, len(action), mask)
+            if self._noise is not None:
+                action = self._noise.uniform()
+            else:
+                mask = self.collector.observation.action_mask
+                action = self.actions.sample(self._warm_up, len(action), mask)
             state = self.policy.replace_action(action, state)
         self._state, self.pending = state, None
         return action
@@ -238,6 +247,7 @@ class Training(Work):
             "held_before": self._stored_before,
             "env_seed": self._env_seed,
             "warm_up": self._warm_up.bit_generator.state,
+            "exploration": None if self._noise is None else self._noise.state_dict(),
             "drawing": self._sampling.get_state(),
             "looking": self._diagnosing.get_state(),
             "episodes": episodes,
@@ -256,6 +266,8 @@ class Training(Work):
         self._warm_up.bit_generator.state = state["warm_up"]
         load_generator(self._sampling, state["drawing"])
         load_generator(self._diagnosing, state["looking"])
+        if self._noise is not None:
+            self._noise.load_state_dict(state["exploration"])
         episodes = state["episodes"]
         if episodes is False:
             if self.return_scale is not None:
