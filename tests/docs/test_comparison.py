@@ -148,6 +148,13 @@ def test_speed():
             assert f"seed{'s' * (seeds > 1)} | {row} |" in PAGE
 
 
+def test_mountain_car():
+    files = [f"mountain-car/correlation-0.9-seed{seed}.jsonl" for seed in SEEDS]
+    ends = [lines(file)[1][-1]["eval/in/mean_reward"] for file in files]
+    told = f"{', '.join(f'{x:.1f}' for x in ends)}: {sum(ends) / 3:.1f} after 60,000 steps"
+    assert told in PAGE
+
+
 def test_the_public_recurrent_sac():
     first, rows = lines(SAC)
     assert sac_row() in PAGE
