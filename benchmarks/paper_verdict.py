@@ -210,11 +210,13 @@ def of_a_maximum(book: Book, one: Beside) -> Iterator[str]:
     """What of these numbers is level, and what is luck."""
     lines = list(maxima.rows(book, one.agent, one.budget))
     if lines:
-        yield f"\nMMER is a maximum: the largest of {maxima.THEIRS} evaluations lies about"
-        yield f"{maxima.largest_of(maxima.THEIRS):.2f} times their scatter above the level, that of"
-        yield f"50 {maxima.largest_of(50):.2f} times. Our level is the mean of a run's last"
-        yield f"{maxima.LATEST} evaluations, the scatter their standard deviation about a line, and"
-        yield "its rise that line's in as many steps as the run has.\n"
+        few, many = (f"{maxima.largest_of(n):.2f}" for n in (50, maxima.TWICE))
+        yield "\nMMER is a maximum. At a level that stays, the largest of 50 evaluations lies about"
+        yield f"{few} times their scatter above it, the largest of {maxima.TWICE} {many} times. Our"
+        yield f"level is the mean of a run's last {maxima.LATEST} evaluations; the scatter is their"
+        yield "standard deviation about a line, and the rise that of the line in as many steps as"
+        yield "the run has. Both estimates are too high, as earlier evaluations lie lower: see how"
+        yield "far the one for as many evaluations lies above our MMER.\n"
         yield from table(maxima.HEAD, lines)
 
 

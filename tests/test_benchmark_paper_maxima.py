@@ -76,5 +76,5 @@ def test_a_row_needs_two_seeds_and_evaluations_enough(maxima, seeds, evaluations
         assert len(row) == len(maxima.HEAD)
         assert row[:2] == ("RepeatFirstEasy", "1.000 ± 0.000")
         assert float(row[3].split()[0]) == pytest.approx(0.8, abs=0.01)
-        assert float(row[5].split()[0]) == pytest.approx(0.85, abs=0.02)
-        assert row[7] == "no"
+        assert float(row[5].split()[0]) == pytest.approx(0.8 + 2.25 * 0.02, abs=0.015)
+        assert float(row[6].split()[0]) > float(row[5].split()[0])

@@ -135,9 +135,9 @@ class SACSettings(EncoderSettings):
     initial_ent_coef: Annotated[float, Above(0)] = 1.0
     """Where a learned temperature starts."""
     exploration_correlation: Annotated[float, Within(0, 1, "[)"), Later(unsaid=True)] = 0.0
-    """Correlation of the noise in continuous actions that follow one another, in the random steps
-    at the start, too. 0 draws each anew; with 0.9, exploration keeps its direction for some ten
-    steps, and finds what trembling never does."""
+    """Correlation of the noise in continuous actions that follow one another while the agent
+    trains, in the random steps at the start, too. 0 draws each anew; with 0.9, exploration keeps
+    its direction for some seven steps, and finds what trembling hardly ever does."""
     log_std_range: Annotated[Pair, MayBeInfinite(), Fixed()] = (-20.0, 2.0)
     """Bounds of a Gaussian policy's log standard deviation."""
     head_gain: Annotated[float, Above(0), Fixed()] = 1.0

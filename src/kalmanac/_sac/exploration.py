@@ -1,12 +1,12 @@
 """Exploration that keeps its direction for a while: noise of actions with a memory.
 
 A policy that draws every action anew trembles about its mean, and its draws cancel: a car that
-must swing for a hundred steps is never swung. An autoregressive process (Korenkevych et al., 2019)
+must swing for a hundred steps hardly moves. An autoregressive process (Korenkevych et al., 2019)
 
     z_t = ρ z_{t−1} + √(1 − ρ²) ε_t,   ε_t ~ N(0, 1),
 
-pushes one way for about 1 / (1 − ρ) steps. Every z_t alone is N(0, 1), so that each action is still
-a draw of the policy that the losses know.
+keeps its sign for π / arccos ρ steps on average, 7 with ρ = 0.9 and 22 with 0.99. Every z_t, taken
+alone, is N(0, 1), so that each action, taken alone, is a draw of the policy that the losses know.
 """
 
 from typing import Any

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 _RATE = "update_to_data, the updates for each environment step"
 _PPO = "none: it belongs to on-policy algorithms, and this one learns from a replay"
-_SDE = "exploration_correlation, such as 0.9: noise that keeps its direction for some ten steps"
+_SDE = "exploration_correlation, such as 0.9: noise that keeps its direction for some steps"
 _RENDER = 'none: an environment made with render_mode="human" shows itself'
 _MONITOR = "none: returns are counted here, whether or not a Monitor is around the environment"
 

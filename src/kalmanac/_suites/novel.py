@@ -1,8 +1,8 @@
 """NoVel: agents × three classic control tasks without velocities × seeds. Not of the paper.
 
 Steps are those of the published numbers of RL Baselines3 Zoo's ppo_lstm; all the rest are the
-defaults, but that MountainCar, which random actions without a memory never drive up its hill, is
-explored by noise that has one, and learns once in four steps.
+defaults, but that MountainCar, which actions that are drawn anew at every step hardly ever drive up
+its hill, is explored by noise with a memory, and has one update for four steps.
 """
 
 from collections.abc import Iterator
