@@ -28,9 +28,11 @@ KINDS = {
         GRU | {"normalize_observations": True, "normalize_rewards": True, "drawing": "transitions"}
     ),
     "bounded": DISCRETE.changed({"buffer_size": 30, "encoder": "memoryless", "burn_in": 2}),
-    "overlap": CONTINUOUS.changed({"overlap": True, "normalize_observations": True}),
+    "overlap": CONTINUOUS.changed(
+        {"overlap": True, "normalize_observations": True, "exploration_correlation": 0.5}
+    ),
     "rewards": CONTINUOUS.changed({"previous_reward": True, "normalize_rewards": True}),
-    "exploration": CONTINUOUS.changed({"exploration_correlation": 0.9, "overlap": True}),
+    "exploration": CONTINUOUS.changed({"exploration_correlation": 0.9}),
     "oracle": DISCRETE.changed({"encoder": "oracle"}),
     "transformer": CONTINUOUS.changed({"encoder": "transformer", "buffer_size": 40}),
     "images, masks, gaps": CONTINUOUS.changed(
