@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from kalmanac._encoders.contract import State
 from kalmanac._encoders.layers import draw_dropout_from
-from kalmanac._observation import Observation, PartSize, Sizes
+from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.cuda_streams import ForkedStreams
 from kalmanac._ops.device import keep_freed_memory
 from kalmanac._ops.sac_losses import (
@@ -24,6 +24,7 @@ from kalmanac._ops.sac_losses import (
 )
 from kalmanac._ops.squashed_gaussian import fused_draws
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac.batch_check import check_batch, check_parts, parts_to_read
 from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.data_update import Near
 from kalmanac._sac.diagnostics import diagnose
@@ -60,7 +61,7 @@ class Learner:
         self.settings, self.sizes, self.pretrained = settings, sizes, Pretrained()
         # a caller may give `observed` and a mask where no environment does
         acting_sizes = sizes._replace(observed=True, action_mask=True, privileged=0)
-        self._acting_parts = _parts(acting_sizes, settings)
+        self._acting_parts = parts_to_read(acting_sizes, settings)
         self.device = torch.empty(0, device=device).device  # cuda:0, if it was cuda: tensors say so
         keep_freed_memory(self.device)
         seeds = torch.randint(2**62, (3,), generator=Generator().manual_seed(seed)).tolist()
@@ -350,45 +351,6 @@ class Learner:
 
 def _metrics(values: Mapping[str, Tensor]) -> Metrics:
     return {f"train/{name}": x.detach() for name, x in values.items()}
-
-
-def _parts(sizes: Sizes, settings: AgentSettings) -> Observation[PartSize]:
-    """What the networks read of an observation."""
-    reward = PartSize((), "float32") if settings.previous_reward else None
-    return sizes.observation_parts._replace(previous_reward=reward)
-
-
-def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
-    """The batch has the shapes of these sizes."""
-    rows, steps = batch.reward.shape
-    tokens = (rows, steps + 1)
-    optional = ("observed",) if settings.privileged_critic else ("observed", "privileged")
-    parts = _parts(sizes, settings)
-    check_parts("batch.observation", batch.observation, parts, tokens, optional)
-    expected = {
-        "previous_action": (*tokens, sizes.action),
-        "action": (rows, steps, sizes.action),
-        "terminated": (rows, steps),
-        "valid": (rows, steps),
-        "lengths": (rows,),
-    }
-    for name, shape in expected.items():
-        got = tuple(getattr(batch, name).shape)
-        if got != shape:
-            raise ValueError(f"batch.{name}: got shape {got}, expected {shape}")
-
-
-def check_parts(
-    name: str, observation: Observation[Tensor], sizes: Observation[PartSize],
-    rows: tuple[int, ...], optional: tuple[str, ...],
-) -> None:  # fmt: skip
-    """The observation has parts of these sizes, with `rows` before their shape."""
-    for part, x, size in zip(Observation._fields, observation, sizes, strict=True):
-        if size is None or (x is None and part in optional):
-            continue
-        got, shape = None if x is None else tuple(x.shape), (*rows, *size.shape)
-        if got != shape:
-            raise ValueError(f"{name}.{part}: got shape {got}, expected {shape}")
 
 
 @contextmanager
