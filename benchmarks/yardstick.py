@@ -1,7 +1,8 @@
-"""A yardstick for the learner: eight tasks, the defaults of before beside those of now.
+"""A yardstick for the learner: tasks, the defaults of before beside those of now, and a rival.
 
     python benchmarks/yardstick.py jobs now --seeds 3     # one line a training: NAME TASK FLAGS
     python benchmarks/yardstick.py jobs before --seeds 2
+    python benchmarks/yardstick.py jobs clock --only bandit count-recall repeat-previous
     kalmanac train TASK FLAGS --folder runs/NAME          # for each of them, on any machine
     python benchmarks/learning.py runs/* --out results/yardstick
     python benchmarks/yardstick.py table results/yardstick --picture results/yardstick/curves.png
@@ -31,7 +32,10 @@ BEFORE = (
     "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005 --adam-betas 0.9 0.999 "
     "--no-normalize-observations"
 )
-WHEN = {"before": BEFORE, "now": ""}
+# A critic that knows the time and values rewards alone; of the tasks, none has its own settings.
+CLOCK = "--critic-clock --no-entropy-in-target --initial-ent-coef 1 --adam-betas 0.9 0.999"
+WHEN = {"before": BEFORE, "now": "", "clock": CLOCK}
+COLORS = {"before": "#D55E00", "now": "#0072B2", "clock": "#009E73"}
 
 
 class Task(NamedTuple):
@@ -47,6 +51,7 @@ BEST_ARM, MANY = "--eval-every 10000 --eval-on-device", "--num-envs 64"
 TASKS = {
     "best-arm": Task("best-arm", 500_000, f"--encoder vssm+kf {BEST_ARM}", MANY),
     "best-arm-oracle": Task("best-arm", 500_000, f"--encoder oracle {BEST_ARM}", MANY),
+    "bandit": Task("popgym/MultiarmedBanditEasy", 150_000),
     "count-recall": Task("popgym/CountRecallEasy", 300_000),
     "mine-sweeper": Task("popgym/MineSweeperEasy", 400_000),
     "repeat-previous": Task("popgym/RepeatPreviousEasy", 300_000),
@@ -131,7 +136,7 @@ def draw(
         size = (4.6 * columns, 3.1 * high)
         figure, panels = plt.subplots(high, columns, figsize=size, layout="constrained")
         for axes, name in zip(np.ravel(panels), names, strict=False):
-            for when, color in (("before", "#D55E00"), ("now", "#0072B2")):
+            for when, color in COLORS.items():
                 for i, run in enumerate(found.get((name, when), ())):
                     steps = [evaluation["step"] / 1000 for evaluation in run]
                     label = f"defaults {when}" if i == 0 else None

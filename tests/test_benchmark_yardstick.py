@@ -8,7 +8,7 @@ from kalmanac._cli.flags import read_words
 from kalmanac._lab.experiment import Experiment
 
 
-@pytest.mark.parametrize("when", ["before", "now"])
+@pytest.mark.parametrize("when", ["before", "now", "clock"])
 def test_jobs_are_trainings_of_seeds_in_order(bench, capsys, when):
     assert bench("yardstick").main(["jobs", when, "--seeds", "2", "--only", "cart-pole"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -18,7 +18,8 @@ def test_jobs_are_trainings_of_seeds_in_order(bench, capsys, when):
         _, (changes,) = read_words(flags, 0, Experiment)
         assert task == "popgym/NoisyPositionOnlyCartPoleHard"
         assert (changes["total_steps"], changes["seed"]) == (300_000, seed)
-        assert changes.get("actor_objective") == {"before": "value", "now": None}[when]
+        assert changes.get("actor_objective") == {"before": "value"}.get(when)
+        assert changes.get("entropy_in_target") == {"clock": False}.get(when)
 
 
 def test_the_table_has_the_mean_the_worst_seed_and_the_worst_evaluation(bench, tmp_path, capsys):

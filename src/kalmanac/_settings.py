@@ -170,6 +170,9 @@ class SACSettings(EncoderSettings):
     """Gradients of actor and critic are clipped to this norm, each on its own."""
     privileged_critic: Annotated[bool, Fixed()] = False
     """The critic sees the true state beside the observation."""
+    critic_clock: Annotated[bool, Fixed(), Later(unsaid=True)] = False
+    """The critic sees how many steps of the episode have passed: where the clock ends an episode,
+    values depend on it, and windows that begin anywhere do not tell it. The actor does not."""
     normalize_observations: Annotated[bool, Fixed()] = True
     """Observations are shifted and scaled by running statistics; discrete ones, bits and images are
     not, and neither is a privileged critic's state."""

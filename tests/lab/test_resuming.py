@@ -27,11 +27,15 @@ KINDS = {
     "gru": CONTINUOUS.changed(
         GRU | {"normalize_observations": True, "normalize_rewards": True, "drawing": "transitions"}
     ),
-    "bounded": DISCRETE.changed({"buffer_size": 30, "encoder": "memoryless", "burn_in": 2}),
+    "bounded": DISCRETE.changed(
+        {"buffer_size": 30, "encoder": "memoryless", "burn_in": 2, "critic_clock": True}
+    ),
     "overlap": CONTINUOUS.changed(
         {"overlap": True, "normalize_observations": True, "exploration_correlation": 0.5}
     ),
-    "rewards": CONTINUOUS.changed({"previous_reward": True, "normalize_rewards": True}),
+    "rewards": CONTINUOUS.changed(
+        {"previous_reward": True, "normalize_rewards": True, "critic_clock": True}
+    ),
     "exploration": CONTINUOUS.changed({"exploration_correlation": 0.9}),
     "oracle": DISCRETE.changed({"encoder": "oracle"}),
     "transformer": CONTINUOUS.changed({"encoder": "transformer", "buffer_size": 40}),

@@ -123,6 +123,7 @@ class Twin:
         result = self.replay.sample(
             batch, context, generator=torch.Generator().manual_seed(seed), rule=rule,
             burn_in=burn_in, true_previous_action=true_previous_action, packed=packed,
+            elapsed=True,
         )  # fmt: skip
         windows = self.read(result, true_previous_action=true_previous_action)
         assert len(windows) == batch
@@ -141,6 +142,8 @@ class Twin:
         check_shapes(batch, self.sizes)
         left = {name: getattr(batch, name).clone() for name in FIELDS}
         left |= batch.observation.map(torch.clone).parts()
+        if batch.elapsed is not None:
+            left["elapsed"] = batch.elapsed.clone()
         windows, numbers = [], dict[int, int]()
         for row, length in enumerate(batch.lengths.tolist()):
             starts = [0]
@@ -182,6 +185,7 @@ class Twin:
             "action": actions,
             "reward": torch.tensor(episode.reward[moves]),
             "terminated": torch.tensor(episode.terminated[moves]),
+            "elapsed": torch.arange(first, first + steps + 1),
         }
         for name, value in expected.items():
             if name in left:
@@ -241,6 +245,7 @@ def check_shapes(batch: Batch, sizes: Sizes) -> None:
         "valid": ((b, tokens - 1), torch.bool),
         "lengths": ((b,), torch.int64),
         "reset": ((b, tokens), torch.bool),
+        "elapsed": ((b, tokens), torch.int64),
     }
     parts = {
         "vector": ((b, tokens, sizes.observation), torch.float32),

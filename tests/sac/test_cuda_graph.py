@@ -113,16 +113,21 @@ def test_what_cannot_be_recorded_stays_eager_with_one_warning() -> None:
     assert not torch.equal(learner.actor.head.layers[0].weight, before)
 
 
-@pytest.mark.parametrize("kind", ["masks", "images", "rewards"])
-def test_masks_images_and_rewards_are_captured_too(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["masks", "images", "rewards", "clock"])
+def test_other_inputs_are_captured_too(kind: str) -> None:
     sizes = MASKED if kind == "masks" else IMAGES
     host = masked_batch(0) if kind == "masks" else image_batch(sizes, 0)
-    shown = kind == "rewards"
-    if shown:
+    shown, told = kind == "rewards", kind == "clock"
+    if shown or told:
         sizes, host = DISCRETE, batch(DISCRETE)
+    if shown:
         host = observing(host, previous_reward=host.previous_action.sum(-1) - 0.5)
+    if told:
+        rows, tokens, _ = host.previous_action.shape
+        host = host._replace(elapsed=torch.arange(rows * tokens).view(rows, tokens))
+    settings = {"previous_reward": shown, "critic_clock": told}
     data = host.map(torch.Tensor.cuda)
-    eager, captured = (UpdateWith(on_cuda(sizes, previous_reward=shown), data) for _ in range(2))
+    eager, captured = (UpdateWith(on_cuda(sizes, **settings), data) for _ in range(2))
     captured.tf32 = False
     together = GraphedUpdates([captured], torch.device("cuda"))
     for _ in range(WARM_UP + 4):

@@ -11,7 +11,15 @@ from kalmanac._observation import Sizes
 from kalmanac._ops import mlp
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.networks import Actor, Critic, Perceptron, TwinPerceptron, read_history
+from kalmanac._sac.networks import (
+    CLOCK,
+    Actor,
+    Critic,
+    Perceptron,
+    TwinPerceptron,
+    read_clock,
+    read_history,
+)
 from tests.sac.cases import (
     CONTINUOUS,
     DISCRETE,
@@ -81,6 +89,38 @@ def test_only_the_critic_sees_the_privileged_state(sizes: Sizes) -> None:
         learner.update(observing(data, privileged=None))
     with pytest.raises(ValueError, match="privileged_critic: got True"):
         Learner(AgentSettings(privileged_critic=True), BEST_ARM)
+
+
+@both_kinds
+def test_only_the_critic_sees_the_clock(sizes: Sizes) -> None:
+    learner, plain = make_learner(sizes, critic_clock=True), make_learner(sizes)
+    shape = learner.actor.network.features, learner.critic.network.features
+    assert shape == (plain.actor.network.features, plain.critic.network.features + CLOCK)
+    data = batch(sizes)
+    tokens = data.previous_action.shape[1]
+    elapsed = torch.arange(tokens).expand(len(data.lengths), tokens)
+    state = learner.learning.get_state()
+    before = learner.losses_of(data._replace(elapsed=elapsed))[1]
+    learner.learning.set_state(state)
+    after = learner.losses_of(data._replace(elapsed=elapsed + 40))[1]
+    assert before["train/q_mean"] != after["train/q_mean"]
+    assert before["train/target_mean"] != after["train/target_mean"]
+    assert before["train/entropy"] == after["train/entropy"]
+    with pytest.raises(ValueError, match=r"batch\.elapsed: got None"):
+        learner.update(data)
+    with pytest.raises(ValueError, match=r"batch\.elapsed: got shape"):
+        learner.update(data._replace(elapsed=elapsed[:, 1:]))
+
+
+def test_the_clock_moves_at_every_step_of_a_long_episode() -> None:
+    clock = read_clock(torch.arange(1001))
+    assert clock.shape == (1001, CLOCK)
+    assert (clock[0] == 0).all()
+    assert ((clock >= 0) & (clock <= 1)).all()
+    spans = torch.tensor([16, 64, 256, 1024])
+    torch.testing.assert_close(clock[50], 1 - torch.exp(-50 / spans))
+    # by a third of what a fresh episode's first step moves the slowest of them
+    assert (clock.diff(dim=0).amax(1) > 3e-4).all()
 
 
 def test_the_skip_carries_the_observation_to_the_heads() -> None:

@@ -169,4 +169,5 @@ def full_batch(sizes: Sizes, experiment: Experiment, device: torch.device) -> Ba
         valid=valid,
         lengths=torch.full((rows,), steps + 1, device=device),
         reset=first if packs_rows(device) else None,  # as packed rows have it
+        elapsed=zeros(steps + 1).long() if experiment.critic_clock else None,
     )

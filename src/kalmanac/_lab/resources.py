@@ -287,6 +287,7 @@ def _measured(experiment: Experiment, device: str, seconds: float) -> Estimate:
         rule=experiment.drawing,
         burn_in=experiment.burn_in,
         previous_reward=experiment.previous_reward,
+        elapsed=experiment.critic_clock,
         packed=packs_rows(model.device),
     )
     longest = full_batch(model.learner.sizes, experiment, model.device)

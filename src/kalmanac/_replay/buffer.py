@@ -209,7 +209,7 @@ class Replay:
     def sample(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0, true_previous_action: bool = False, previous_reward: bool = False,
-        packed: bool = False,
+        elapsed: bool = False, packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Sample `batch` windows of up to `context` transitions by a rule of `RULES`.
 
@@ -217,10 +217,11 @@ class Replay:
         Rows have context + burn_in + 1 tokens, one window each; packed, they hold as many windows
         as fit, there are as few of them as needed, and columns that none uses are left out.
         With `true_previous_action`, windows begin with what was done (and gained) before them;
-        with `previous_reward`, observations have that part.
+        with `previous_reward`, observations have that part, and with `elapsed` the batch has its.
         """
-        previous = {
-            "true_previous_action": true_previous_action, "previous_reward": previous_reward
+        parts = {
+            "true_previous_action": true_previous_action, "previous_reward": previous_reward,
+            "elapsed": elapsed,
         }  # fmt: skip
         if rule == "episodes" and not packed:
             self._check_sampling(batch, context, burn_in, rule)
@@ -228,11 +229,11 @@ class Replay:
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
-            return collate(places, windows, self._storage, **previous)
+            return collate(places, windows, self._storage, **parts)
         windows = self.sample_windows(
             batch, context, generator=generator, rule=rule, burn_in=burn_in
         )
-        return self.gather(windows, context + burn_in, **previous, packed=packed)
+        return self.gather(windows, context + burn_in, **parts, packed=packed)
 
     def sample_windows(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
@@ -255,13 +256,13 @@ class Replay:
 
     def gather(
         self, windows: Windows, most: int, *, true_previous_action: bool = False,
-        previous_reward: bool = False, packed: bool = False,
+        previous_reward: bool = False, elapsed: bool = False, packed: bool = False,
     ) -> Batch:  # fmt: skip
         """Read windows of up to `most` transitions. Only packed ones need the host."""
         places = (lay_packed if packed else lay_one_a_row)(windows, self._storage, most + 1)
         return collate(
             places, windows, self._storage, true_previous_action=true_previous_action,
-            previous_reward=previous_reward,
+            previous_reward=previous_reward, elapsed=elapsed,
         )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Batch(NamedTuple):
     lengths: Tensor  # (B,) int64: tokens of the row that are not padding
     reset: Tensor | None = None  # (B, T+1) bool
     episode: Tensor | None = None  # (B, T) int64: the number of a step's episode in the replay
+    elapsed: Tensor | None = None  # (B, T+1) int64: stored steps of its episode before a token
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Apply `function` to every tensor."""
@@ -135,6 +136,7 @@ class Layout(NamedTuple):
     reset: Tensor | None  # (B, T+1) bool
     begins: Tensor  # (windows,) the flat place of each window's first token
     episode: Tensor  # (B, T): the slot of the episode
+    elapsed: Tensor | None  # (B, T+1): see `Batch`; None with one window a row, which tells it
 
 
 def lay_one_a_row(windows: Windows, storage: Storage, width: int) -> Layout:
@@ -157,7 +159,7 @@ def sample_one_a_row(
 
 def _layout(windows: Windows, places: Places) -> Layout:
     episode = windows.slot[:, None].expand_as(places.step)
-    return Layout(reset=None, **places._asdict(), episode=episode)
+    return Layout(reset=None, **places._asdict(), episode=episode, elapsed=None)
 
 
 def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
@@ -165,7 +167,7 @@ def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
 
     Shapes depend on what was drawn, so the windows are read on the host.
     """
-    stream, first, steps, burn_in, _, slot = (x.cpu().numpy() for x in windows)
+    stream, first, steps, burn_in, before, slot = (x.cpu().numpy() for x in windows)
     sizes = steps + 1
     row, column, used = first_fit_decreasing(sizes, width)
     width = int(used.max())
@@ -187,8 +189,10 @@ def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
     reset.reshape(-1)[begins] = True
     episode = np.zeros_like(token)
     episode.reshape(-1)[place] = slot[window]
+    elapsed = np.zeros_like(token)
+    elapsed.reshape(-1)[place] = before[window] + inside
     valid = (step != storage.nothing) & ~warm[:, :-1]
-    arrays = (token, step, valid, used, reset, begins, episode[:, :-1])
+    arrays = (token, step, valid, used, reset, begins, episode[:, :-1], elapsed)
     return Layout(*(torch.from_numpy(x).to(storage.device) for x in arrays))
 
 
@@ -225,7 +229,7 @@ def first_fit_decreasing(sizes: Indices, width: int) -> tuple[Indices, Indices, 
 
 def collate(
     layout: Layout, windows: Windows, storage: Storage, *, true_previous_action: bool,
-    previous_reward: bool,
+    previous_reward: bool, elapsed: bool,
 ) -> Batch:  # fmt: skip
     """Read the batch of a layout. Padded places read the zero row, so all pads are zero."""
     codes = storage.codes if storage.sizes.discrete else None
@@ -244,8 +248,17 @@ def collate(
             rewards = observation.previous_reward.view(-1)
             rewards.index_copy_(0, layout.begins, storage.read("reward", before))
     return Batch(
-        observation, *steps[1:], layout.valid, layout.lengths, layout.reset, layout.episode
-    )
+        observation, *steps[1:], layout.valid, layout.lengths, layout.reset, layout.episode,
+        _elapsed(layout, windows) if elapsed else None,
+    )  # fmt: skip
+
+
+def _elapsed(layout: Layout, windows: Windows) -> Tensor:
+    """How many stored steps of its episode lie before each token, (B, T+1); 0 at pads."""
+    if layout.elapsed is not None:
+        return layout.elapsed
+    column = torch.arange(layout.token.shape[1], device=layout.token.device)
+    return (windows.before[:, None] + column).masked_fill(column >= layout.lengths[:, None], 0)
 
 
 def _row_before(windows: Windows, storage: Storage) -> Tensor:

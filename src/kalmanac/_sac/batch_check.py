@@ -27,6 +27,10 @@ def check_batch(batch: Batch, sizes: Sizes, settings: AgentSettings) -> None:
         "valid": (rows, steps),
         "lengths": (rows,),
     }
+    if settings.critic_clock:
+        if batch.elapsed is None:
+            raise ValueError("batch.elapsed: got None, expected each token's steps (critic_clock)")
+        expected["elapsed"] = tokens
     for name, shape in expected.items():
         got = tuple(getattr(batch, name).shape)
         if got != shape:

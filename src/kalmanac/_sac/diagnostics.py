@@ -11,6 +11,7 @@ from kalmanac._ops.sac_losses import Counted
 from kalmanac._ops.transfer import Returning
 from kalmanac._ops.windows import token_pads
 from kalmanac._replay.sampling import Batch
+from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.episode_streams import Episode
 from kalmanac._sac.networks import Actor, Critic, History, HistoryNetwork, read_history
 
@@ -18,14 +19,16 @@ MOST_ACTIONS = 64  # beyond it nobody reads a number for each
 
 
 @torch.no_grad()
-def diagnose(actor: Actor, critic: Critic, batch: Batch, privileged: bool) -> dict[str, Tensor]:
+def diagnose(
+    actor: Actor, critic: Critic, batch: Batch, settings: AgentSettings
+) -> dict[str, Tensor]:
     """0-d tensors: mean gain and posterior variance of Kalman encoders; mean Q and share by action.
 
     Q is averaged over the steps at which the action is allowed.
     The plain names are the actor's, those that end in `_critic` the critic's.
     """
     history = read_history(batch)
-    critic_history = read_history(batch, privileged=privileged)
+    critic_history = read_history(batch, settings)
     tokens = Counted.of(~token_pads(batch.previous_action, batch.lengths))
     allowed = history.observation.action_mask
     metrics = beliefs(actor.network, history, tokens)

@@ -184,9 +184,8 @@ class Learner:
         online: float | Tensor | None = None,
     ) -> Losses:  # fmt: skip
         history = read_history(batch)
-        critic_history = (
-            read_history(batch, privileged=True) if self.settings.privileged_critic else history
-        )
+        knows_more = self.settings.privileged_critic or self.settings.critic_clock
+        critic_history = read_history(batch, self.settings) if knows_more else history
         losses = self._discrete_losses if self.sizes.discrete else self._continuous_losses
         data = None if near is None else Near(1 - near, online, self.trust, self.rules.gamma)
         return losses(batch, history, critic_history, data)
@@ -293,7 +292,7 @@ class Learner:
         """A closer look at a batch, for now and then; changes nothing."""
         check_batch(batch, self.sizes, self.settings)
         self._train(False)
-        return diagnose(self.actor, self.critic, batch, self.settings.privileged_critic)
+        return diagnose(self.actor, self.critic, batch, self.settings)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next update and the next action depend on, as flat tensors."""

@@ -23,6 +23,7 @@ from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.distributions import ActionDistribution, Categorical, SquashedGaussian
 
 ImageShape = tuple[int, int, int]  # channels, height, width
+CLOCK = 4  # numbers that tell the time
 
 
 class History(NamedTuple):
@@ -50,12 +51,24 @@ class History(NamedTuple):
         )
 
 
-def read_history(batch: Batch, *, privileged: bool = False) -> History:
-    """The batch's tokens; with `privileged`, the true state stands in the observation's vector."""
+def read_clock(elapsed: Tensor) -> Tensor:
+    """Tell the time after so many steps (…): 1 − exp(−steps / 16, 64, 256 and 1024), (…, CLOCK).
+
+    No horizon has to be known, and at each of them one of the numbers still moves.
+    """
+    spans = 16.0 * 4.0 ** torch.arange(CLOCK, device=elapsed.device)
+    return -torch.expm1(-elapsed[..., None] / spans)
+
+
+def read_history(batch: Batch, critic: AgentSettings | None = None) -> History:
+    """The batch's tokens, with what the `critic` of these settings sees in the observation, too:
+    the true state, and the clock."""
     observation = batch.observation
     parts = [observation.vector, batch.previous_action]
-    if privileged and observation.privileged is not None:
+    if critic is not None and critic.privileged_critic and observation.privileged is not None:
         parts.insert(1, observation.privileged)
+    if critic is not None and critic.critic_clock and batch.elapsed is not None:
+        parts.insert(1, read_clock(batch.elapsed))
     ends = [-batch.previous_action.shape[-1]]
     if observation.previous_reward is not None:
         parts.append(observation.previous_reward[..., None])
@@ -207,6 +220,7 @@ class Critic(nn.Module):
         super().__init__()
         self.discrete = sizes.discrete
         inputs = sizes.observation + sizes.privileged * settings.privileged_critic
+        inputs += CLOCK * settings.critic_clock
         self.network = HistoryNetwork(inputs, sizes.action, settings, sizes.images)
         width = self.network.features + (0 if sizes.discrete else sizes.action)
         outputs = sizes.action if sizes.discrete else 1

@@ -35,6 +35,7 @@ def sample_batch(
         burn_in=settings.burn_in,
         true_previous_action=settings.true_previous_action,
         previous_reward=settings.previous_reward,
+        elapsed=settings.critic_clock,
         packed=packs_rows(policy.device),
     )
     if return_scale is not None:
