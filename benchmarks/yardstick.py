@@ -35,7 +35,11 @@ BEFORE = (
 # A critic that knows the time and values rewards alone; of the tasks, none has its own settings.
 CLOCK = "--critic-clock --no-entropy-in-target --initial-ent-coef 1 --adam-betas 0.9 0.999"
 WHEN = {"before": BEFORE, "now": "", "clock": CLOCK}
-COLORS = {"before": "#D55E00", "now": "#0072B2", "clock": "#009E73"}
+DRAWN = {
+    "before": ("defaults before", "#D55E00"),
+    "now": ("defaults now", "#0072B2"),
+    "clock": ("with a clock, values of rewards", "#009E73"),
+}
 
 
 class Task(NamedTuple):
@@ -136,10 +140,10 @@ def draw(
         size = (4.6 * columns, 3.1 * high)
         figure, panels = plt.subplots(high, columns, figsize=size, layout="constrained")
         for axes, name in zip(np.ravel(panels), names, strict=False):
-            for when, color in COLORS.items():
+            for when, (words, color) in DRAWN.items():
                 for i, run in enumerate(found.get((name, when), ())):
                     steps = [evaluation["step"] / 1000 for evaluation in run]
-                    label = f"defaults {when}" if i == 0 else None
+                    label = words if i == 0 else None
                     scores = [score(evaluation, "in") for evaluation in run]
                     axes.plot(steps, scores, color=color, lw=1.2, alpha=0.8, label=label)
             title = TASKS[name].env.removeprefix("popgym/")
