@@ -32,8 +32,8 @@ BEFORE = (
     "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005 --adam-betas 0.9 0.999 "
     "--no-normalize-observations"
 )
-# A critic that knows the time and values rewards alone; of the tasks, none has its own settings.
-CLOCK = "--critic-clock --no-entropy-in-target --initial-ent-coef 1 --adam-betas 0.9 0.999"
+# A critic that knows the time and values rewards alone; no task starts at its own temperature.
+CLOCK = "--critic-clock --no-entropy-in-target --initial-ent-coef 1"
 WHEN = {"before": BEFORE, "now": "", "clock": CLOCK}
 DRAWN = {
     "before": ("defaults before", "#D55E00"),
