@@ -1,4 +1,4 @@
-"""A yardstick for the learner: tasks, the defaults of before beside those of now, and a rival.
+"""A yardstick for the learner: tasks, the defaults of before beside those of now, and rivals.
 
     python benchmarks/yardstick.py jobs now --seeds 3     # one line a training: NAME TASK FLAGS
     python benchmarks/yardstick.py jobs before --seeds 2
@@ -32,13 +32,23 @@ BEFORE = (
     "--learning-starts 5000 --initial-ent-coef 1 --tau 0.005 --adam-betas 0.9 0.999 "
     "--no-normalize-observations"
 )
-# A critic that knows the time and values rewards alone; no task starts at its own temperature.
-CLOCK = "--critic-clock --no-entropy-in-target --initial-ent-coef 1"
-WHEN = {"before": BEFORE, "now": "", "clock": CLOCK}
+# Rivals: no task starts at a temperature of its own.
+REWARDS, FROM_1 = "--no-entropy-in-target", "--initial-ent-coef 1"
+WHEN = {
+    "before": BEFORE,
+    "now": "",
+    "clock": f"--critic-clock {REWARDS} {FROM_1}",
+    "timed": f"--critic-clock {FROM_1}",
+    "rewards": f"{REWARDS} {FROM_1}",
+    "cold": "--initial-ent-coef 0.01",
+}
 DRAWN = {
     "before": ("defaults before", "#D55E00"),
     "now": ("defaults now", "#0072B2"),
     "clock": ("with a clock, values of rewards", "#009E73"),
+    "timed": ("with a clock", "#CC79A7"),
+    "rewards": ("values of rewards", "#E69F00"),
+    "cold": ("temperature from 0.01", "#56B4E9"),
 }
 
 
@@ -108,7 +118,7 @@ def read(folder: Path) -> dict[tuple[str, str], list[list[dict[str, Any]]]]:
     found: dict[tuple[str, str], list[list[dict[str, Any]]]] = defaultdict(list)
     for file in sorted(folder.glob("*.*-seed*.jsonl")):
         name, _, rest = file.name.partition(".")
-        if name in TASKS and (when := rest.partition("-")[0]) in WHEN:
+        if name in TASKS and (when := rest.rpartition("-seed")[0]) in WHEN:
             found[name, when].append(list(map(json.loads, file.read_text().splitlines()))[1:])
     return dict(found)
 

@@ -8,7 +8,7 @@ from kalmanac._cli.flags import read_words
 from kalmanac._lab.experiment import Experiment
 
 
-@pytest.mark.parametrize("when", ["before", "now", "clock"])
+@pytest.mark.parametrize("when", ["before", "now", "clock", "timed", "rewards", "cold"])
 def test_jobs_are_trainings_of_seeds_in_order(bench, capsys, when):
     assert bench("yardstick").main(["jobs", when, "--seeds", "2", "--only", "cart-pole"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -19,7 +19,9 @@ def test_jobs_are_trainings_of_seeds_in_order(bench, capsys, when):
         assert task == "popgym/NoisyPositionOnlyCartPoleHard"
         assert (changes["total_steps"], changes["seed"]) == (300_000, seed)
         assert changes.get("actor_objective") == {"before": "value"}.get(when)
-        assert changes.get("entropy_in_target") == {"clock": False}.get(when)
+        assert changes.get("entropy_in_target", True) == (when not in ("clock", "rewards"))
+        assert changes.get("critic_clock", False) == (when in ("clock", "timed"))
+        assert changes.get("initial_ent_coef", 1) == (0.01 if when == "cold" else 1)
 
 
 def test_the_table_has_the_mean_the_worst_seed_and_the_worst_evaluation(bench, tmp_path, capsys):
@@ -36,6 +38,15 @@ def test_the_table_has_the_mean_the_worst_seed_and_the_worst_evaluation(bench, t
     # mean of the last five: 9 and 4.2
     assert words == ["cart-pole", "now", "2", "6.6", "4.2", "1", "9", "9"]
     assert picture.stat().st_size > 10_000
+
+
+def test_a_variant_of_a_rival_is_no_run_of_it(bench, tmp_path):
+    rows = '{"experiment": {}}\n{"step": 1, "eval/in/mean_reward": 1}\n'
+    for name in ("clock-seed0", "clock-seed10", "clock-ends-seed0", "slow-clock-seed0"):
+        (tmp_path / f"pendulum.{name}.jsonl").write_text(rows)
+    assert {key: len(runs) for key, runs in bench("yardstick").read(tmp_path).items()} == {
+        ("pendulum", "clock"): 2
+    }
 
 
 def test_a_folder_without_runs_is_told_of(bench, tmp_path, capsys):
