@@ -4,7 +4,7 @@ from kalmanac._suites.registry import SUITES, preset
 
 def test_runs_cover_tasks_agents_and_three_seeds():
     cells = {(run.env, run.agent, run.seed) for run in SUITES["novel"].runs()}
-    assert cells == {(f"novel/{t}", a, s) for t in STEPS for a in AGENTS for s in range(3)}
+    assert cells == {(f"novel/{t}", a, s) for t in STEPS for a in AGENTS for s in range(5)}
 
 
 def test_a_task_by_its_name_has_its_own_steps():

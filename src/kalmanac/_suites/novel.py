@@ -14,7 +14,7 @@ from kalmanac._suites.suite import Preset, Suite
 AGENTS = ("vssm+kf", "vssm", "mamba", "gru", "transformer", "memoryless", "oracle")
 STEPS = {"CartPole": 100_000, "Pendulum": 100_000, "MountainCarContinuous": 300_000}
 OTHERWISE = {"MountainCarContinuous": {"exploration_correlation": 0.9, "update_to_data": 0.25}}
-SEEDS = range(3)
+SEEDS = range(5)
 
 
 def settings(agent: str = "vssm+kf", *, task: str = "Pendulum", seed: int = 0) -> Experiment:
