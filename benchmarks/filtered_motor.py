@@ -59,7 +59,8 @@ class FilteredMotor(gymnasium.Env[Floats, Floats]):
         """Apply a voltage, and tell the filter of it."""
         voltage = SERVO.voltage * min(1.0, max(-1.0, float(action[0])))
         observation, reward, terminated, truncated, info = self.motor.step(action)
-        return self._filtered(observation, info, voltage), reward, terminated, truncated, info
+        seen = self._filtered(observation, info, voltage)
+        return seen, float(reward), terminated, truncated, info
 
     def _filtered(self, observation: Floats, info: dict[str, Any], voltage: float) -> Floats:
         self.filter.update(observation[:2], bool(info.get("observed", True)), voltage)
