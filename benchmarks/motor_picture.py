@@ -59,8 +59,8 @@ def draw(episode: Drawn, path: Path) -> None:
         error = np.mean(np.abs(speed[1:] - reference[:-1]))
         other = np.mean(np.abs(episode.engineer[1:] - reference[:-1]))
         above.set_title(
-            f"Speed of a motor, half of the readings missing: mean error {error:.1f} rad/s, "
-            f"PI behind the exact filter {other:.1f}",
+            f"Speed of a motor, half of the readings missing: mean error of this episode "
+            f"{error:.1f} rad/s, PI behind the exact filter {other:.1f}",
             loc="left", fontsize=10, fontweight="bold",
         )  # fmt: skip
         above.set_ylabel("speed (rad/s)")

@@ -7,6 +7,7 @@ along. A notebook becomes a page beside it, with its outputs.
 
 import base64
 import json
+import re
 from pathlib import Path
 
 from mkdocs.structure.files import File, Files
@@ -37,6 +38,11 @@ def on_files(files, config):
     ]
     pages = [file for path in ROOT.glob("examples/*.ipynb") for file in notebook(path, config)]
     return Files([*(file for file in files if file not in moved), *mirrored, *pages])
+
+
+def on_page_markdown(markdown, **_):
+    """Links to notebooks lead to their pages."""
+    return re.sub(r"(examples/\w+)\.ipynb\)", r"\1.md)", markdown)
 
 
 def notebook(path, config):

@@ -41,6 +41,17 @@ def test_every_page_is_there_and_in_the_navigation(site):
         assert f'href="{place}"' in front, f"{page.name} is not in the nav of mkdocs.yml"
 
 
+def test_signatures_are_those_that_users_write(site):
+    page = re.sub(r"<[^>]+>|\s", "", (site / "docs/api.html").read_text())
+    assert "Annotated" not in page
+    assert 'RecurrentSAC(encoder:str="vssm+kf",env:' in page
+
+
+def test_links_to_notebooks_lead_to_their_pages(site):
+    assert 'href="examples/noisy_sensor.html"' in (site / "index.html").read_text()
+    assert "noisy_sensor.ipynb" not in (site / "index.html").read_text()
+
+
 def test_what_pages_link_to_comes_along(site):
     for page in pages(site):
         text = page.read_text()

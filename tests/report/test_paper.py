@@ -1,6 +1,7 @@
 """Which of the paper's figures come out of which runs, and what they show."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from kalmanac._lab.experiment import Experiment
 from kalmanac._report import best_arm, dmc, episodes, popgym
 from kalmanac._report.figures import Line, Panel, draw_curves
 from kalmanac._report.groups import make_groups
-from kalmanac._report.paper import ITEMS, PARTS, Missing, draw_part
+from kalmanac._report.paper import ITEMS, Missing, draw_item
 from kalmanac._report.runs import read_runs
 from kalmanac._report.scores import last, oracle_scale
 from kalmanac._report.style import LineStyle, styled
@@ -26,28 +27,35 @@ from tests.report.synthetic import leave_heatmap, write_best_arm, write_popgym, 
 
 def draw_all(groups):
     with styled():
-        return [part for i in range(len(PARTS)) for part in draw_part(i, groups, [])]
+        return [
+            (item.number, one) for i, item in enumerate(ITEMS) for one in draw_item(i, groups, [])
+        ]
 
 
-def test_the_paper_has_twelve_items():
-    assert [item.number for item in ITEMS] == [*range(1, 13), None]
+def test_all_figures_of_the_paper_with_data_are_there_by_their_numbers():
+    numbers = [int(x) for item in ITEMS for x in re.findall(r"\d+", item.number.partition(",")[0])]
+    assert numbers == list(range(3, 20))
+    assert [item.number for item in ITEMS][-2:] == ["Figure 19", ""]
 
 
 def test_all_that_the_runs_allow_is_drawn_and_the_rest_is_named(all_groups):
     parts = draw_all(all_groups)
-    names = {(number, one.name) for number, _, one in parts if not isinstance(one, Missing)}
-    assert {number for number, _ in names} == {2, 3, 5, 6, 7, 8, 9, 10, 11, 12}
-    assert len([name for number, name in names if number == 9]) == 8 + 1  # all kinds; shortened
-    missing = [one for *_, one in parts if isinstance(one, Missing)]
-    assert [one.number for one in missing] == [1, 4]
+    names = {(number, one.name) for number, one in parts if not isinstance(one, Missing)}
+    missing = [one for _, one in parts if isinstance(one, Missing)]
+    assert [one.number for one in missing] == ["Figure 3", "Figure 6"]
+    assert {number for number, _ in names} == {
+        item.number for item in ITEMS[:-1] if item.number not in ("Figure 3", "Figure 6")
+    }
+    # returns and lengths, in full and shortened
+    assert len([name for number, name in names if number == "Figures 11 and 12"]) == 4
     assert all("kalmanac watch RUN" in one.needs for one in missing)
 
 
 def test_what_is_missing_is_named_for_the_tasks_that_are_there(all_groups):
     assert draw_all([]) == []
     groups = [g for g in all_groups if g.family == "best-arm" and g.label]
-    missing = [one for *_, one in draw_all(groups) if isinstance(one, Missing)]
-    assert {one.number for one in missing} == {1, 3, 4}
+    missing = [one for _, one in draw_all(groups) if isinstance(one, Missing)]
+    assert {one.number for one in missing} == {"Figure 3", "Figure 5", "Figure 6"}
     assert "suite best-arm-heatmap" in {one.needs for one in missing}
 
 
@@ -150,7 +158,8 @@ def test_a_run_without_any_finite_number_stops_nothing(tmp_path):
     with RunFolder(tmp_path / "nan", what.to_data(), events=False) as run:
         run.log(500_000, {"eval/in/mean_reward": float("nan")})
     groups = make_groups(read_runs(tmp_path).runs, [])
-    assert {one.number for *_, one in draw_all(groups) if isinstance(one, Missing)} < {*range(12)}
+    missing = [one.number for _, one in draw_all(groups) if isinstance(one, Missing)]
+    assert set(missing) < {item.number for item in ITEMS}
     tables = {table.name: table for table in make_tables(groups)}
     assert "Mamba" not in [row[0] for row in tables["popgym-sums"].rows]
     assert ("RepeatFirstEasy", "Mamba", "1") in [row[:3] for row in tables["scores"].rows]
@@ -159,8 +168,8 @@ def test_a_run_without_any_finite_number_stops_nothing(tmp_path):
 def test_other_environments_have_their_curves(tmp_path):
     write_run(tmp_path / "a", Experiment(env="CartPole-v1", encoder="gru", eval_every=250_000))
     parts = draw_all(make_groups(read_runs(tmp_path).runs, []))
-    assert [(number, one.name) for number, _, one in parts if not isinstance(one, Missing)] == [
-        (None, "curves-other")
+    assert [(number, one.name) for number, one in parts if not isinstance(one, Missing)] == [
+        ("", "curves-other")
     ]
 
 

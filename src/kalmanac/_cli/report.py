@@ -53,7 +53,7 @@ def _report(folder: Path, out: Path) -> None:
     for text in contents.notices:
         print(f"note: {text}")
     for one in contents.missing:
-        print(f"not drawn: {one.number} {one.title}: needs {one.needs}")
+        print(f"not drawn: {one.number}, {one.title}: needs {one.needs}")
     if not contents.runs:
         raise RefusedError(f"found no run with numbers in {folder}", 1)
     marks = f" ({', '.join(contents.labels)} runs among them)" if contents.labels else ""

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from kalmanac._messages import one_line
 from kalmanac._report.groups import Group, labels, make_groups
 from kalmanac._report.page import SavedFigure, page_data, write_page
-from kalmanac._report.paper import PARTS, Missing, draw_part
+from kalmanac._report.paper import ITEMS, Missing, draw_item
 from kalmanac._report.run_pictures import run_pictures
 from kalmanac._report.runs import read_runs
 from kalmanac._report.style import save, styled
@@ -128,24 +128,23 @@ def make_report(folder: Path, out: Path, say: Callable[[str], None] = lambda tex
 Entries = list[SavedFigure | Missing]
 
 
-def draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, list[str]]:
-    """Draw and save one part of the paper's list; name what could not be read or drawn."""
+def draw(which: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, list[str]]:
+    """Draw and save one of the paper's items; name what could not be read or drawn."""
     notices: list[str] = []
-    item, _ = PARTS[part]
     with styled(), TemporaryDirectory() as aside:
         outcome = without_odd_runs(
-            lambda some: _draw(part, some, folder), groups, notices, f"“{item.title}”",
-            lambda some: _draw(part, some, Path(aside)),
+            lambda some: _draw(which, some, folder), groups, notices, f"“{ITEMS[which].title}”",
+            lambda some: _draw(which, some, Path(aside)),
         )  # fmt: skip
-    entries, part_notices = outcome or ([], [])
-    return entries, [*part_notices, *notices]
+    entries, own_notices = outcome or ([], [])
+    return entries, [*own_notices, *notices]
 
 
-def _draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, list[str]]:
+def _draw(which: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, list[str]]:
     entries: Entries = []
     notices: list[str] = []
     names: Counter[str] = Counter()
-    for number, title, one in draw_part(part, groups, notices):
+    for one in draw_item(which, groups, notices):
         if isinstance(one, Missing):
             entries.append(one)
             continue
@@ -153,8 +152,8 @@ def _draw(part: int, groups: Sequence[Group], folder: Path) -> tuple[Entries, li
         again = names[one.name]  # settings that differ by a sign that no file's name can have
         name = f"{one.name}-{again}" if again > 1 else one.name
         save(one.figure, folder, name)
-        heading = " ".join(one.figure.get_suptitle().split()) or title
-        entries.append(SavedFigure(number, heading, name, one.caption))
+        heading = " ".join(one.figure.get_suptitle().split()) or ITEMS[which].title
+        entries.append(SavedFigure(ITEMS[which].number, heading, name, one.caption))
     return entries, notices
 
 
@@ -176,11 +175,11 @@ def _work(
 
     if many:
         with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-            jobs = [pool.submit(draw, i, evaluated, out / FIGURES) for i in range(len(PARTS))]
+            jobs = [pool.submit(draw, i, evaluated, out / FIGURES) for i in range(len(ITEMS))]
             tables = tabulate()
             results = [job.result() for job in jobs]
     else:
-        results = [draw(i, evaluated, out / FIGURES) for i in range(len(PARTS))]
+        results = [draw(i, evaluated, out / FIGURES) for i in range(len(ITEMS))]
         tables = tabulate()
     entries = [one for some, _ in results for one in some]
     notices += dict.fromkeys(text for _, some in results for text in some)

@@ -21,6 +21,7 @@ from kalmanac._report.style import (
 )
 
 FLAT = 1e-6  # a difference that is none
+MARKED = 6  # points of a curve
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def draw_curves(
     rows = -(-len(panels) // columns)
     legend_styles = {name: style for name, style in styles.items() if _has_line(panels, name)}
     figure, axes = panel_grid(
-        rows, columns, title=title, width=2.3, height=1.5, gap=(0.6, 0.45),
+        rows, columns, title=title, width=2.3, height=1.5, gap=(0.6, 0.6),
         names=list(legend_styles),
     )  # fmt: skip
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -75,8 +76,11 @@ def draw_panel(axis: Any, panel: Panel, styles: Mapping[str, LineStyle]) -> None
             continue
         most = max(most, float(steps[-1]))
         heights += [np.asarray(line.low, float), np.asarray(line.high, float)]
-        alone = style.marker if steps.size == 1 else ""  # one point is no line
-        axis.plot(steps, line.middle, color=style.color, ls=style.dash, marker=alone)
+        # some points are marked as in the legend; where there is but one, it is no line
+        axis.plot(
+            steps, line.middle, color=style.color, ls=style.dash, marker=style.marker, ms=3.5,
+            markevery=max(1, steps.size // MARKED),
+        )  # fmt: skip
         axis.fill_between(steps, line.low, line.high, color=style.color, alpha=0.18, lw=0)
     if panel.level is not None:
         axis.axhline(panel.level[1], color="black", ls=":", lw=1)

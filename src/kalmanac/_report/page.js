@@ -2,6 +2,7 @@
 // The page's interactive part: curves, agents compared and runs, all behind the same filters.
 const data = JSON.parse(document.getElementById("data").textContent);
 const AT_ONCE = 12; // charts; more on request
+const FLAT = 3; // how many times its later span a curve may have before it is cut
 const CROWD = 12; // agents in one task, above which variants wait to be asked for
 const DASHES = { "-": "solid", "--": "dash", "-.": "dashdot", ":": "dot" };
 const ALL = "(all)";
@@ -65,6 +66,9 @@ function colors() {
   return { ink: style.getPropertyValue("--ink").trim(), line: style.getPropertyValue("--line").trim() };
 }
 
+// Black is the Oracle's color, and no color on a dark page.
+const colorOf = (agent) => DARK.matches && data.agents[agent].color === "#000000" ? "#ffffff" : data.agents[agent].color;
+
 const axisColors = (look) => ({ gridcolor: look.line, linecolor: look.line, zerolinecolor: look.line });
 
 function layout(look, title, more) {
@@ -89,7 +93,7 @@ function rgba(color, alpha) {
 }
 
 function traces(group, metric, withSeeds) {
-  const style = data.agents[group.agent], curve = curveOf(group, metric);
+  const style = { ...data.agents[group.agent], color: colorOf(group.agent) }, curve = curveOf(group, metric);
   const line = { color: style.color, dash: DASHES[style.dash], width: 2 };
   const lines = [];
   const explored = metric === RETURN && byId("training").checked && group.curves[TRAINING][TRAINING_RETURN];
@@ -112,6 +116,17 @@ function traces(group, metric, withSeeds) {
   return lines;
 }
 
+// The part of the return axis that is worth looking at: all of it, unless the first tenth of the steps would flatten the rest.
+function frame(lines) {
+  const points = lines.filter((line) => line.hoverinfo !== "skip")
+    .flatMap((line) => line.y.map((y, i) => [line.x[i], y])).filter(([, y]) => Number.isFinite(y));
+  const end = Math.max(...points.map(([x]) => x));
+  const span = (values) => [Math.min(...values), Math.max(...values)];
+  const all = span(points.map(([, y]) => y)), [low, high] = span(points.filter(([x]) => x > end / 10).map(([, y]) => y));
+  const margin = 0.06 * (high - low);
+  return all[1] - all[0] > FLAT * (high - low) && margin > 0 ? [low - margin, high + margin] : undefined;
+}
+
 function drawCharts() {
   const metric = byId("metric").value, look = colors();
   const groups = chosenGroups().filter((group) => curveOf(group, metric) || (metric === RETURN && TRAINING_RETURN in group.curves[TRAINING]));
@@ -127,7 +142,8 @@ function drawCharts() {
     Plotly.newPlot(chart, lines, layout(look, task, {
       margin: { l: 62, r: 22, t: 34, b: 42 },
       xaxis: { title: { text: "environment steps" }, rangemode: "tozero", ...axisColors(look) },
-      yaxis: { title: { text: plain(metric) }, type: byId("logarithmic").checked ? "log" : "linear", zeroline: false, ...axisColors(look) },
+      yaxis: { title: { text: plain(metric) }, type: byId("logarithmic").checked ? "log" : "linear", zeroline: false,
+        range: byId("logarithmic").checked ? undefined : frame(lines), ...axisColors(look) },
     }), config());
   }
   const more = byId("more-charts");
@@ -150,7 +166,7 @@ function drawComparisons() {
     const chart = element("div", { class: "comparison", "data-task": task, style: `height: ${90 + 34 * here.length}px` });
     place.append(chart);
     const points = here.flatMap((group) => {
-      const color = data.agents[group.agent].color, name = plain(group.agent), { seeds, mean, low, high } = group.last;
+      const color = colorOf(group.agent), name = plain(group.agent), { seeds, mean, low, high } = group.last;
       const interval = low === null ? `${name}: %{x:.4g} (1 seed)` : `${name}: %{x:.4g} [${low}, ${high}] (${seeds.length} seeds)`;
       return [{ x: seeds, y: seeds.map(() => name), mode: "markers", marker: { color, size: 5, opacity: 0.5 }, hoverinfo: "skip" },
         { x: [mean], y: [name], mode: "markers", marker: { color, size: 11 }, hovertemplate: `${interval}<extra></extra>`,
@@ -247,6 +263,8 @@ function start() {
   hideCrowds();
   options(byId("family"), families.length > 1 ? [...families, ALL] : families);
   byId("family").parentElement.hidden = families.length === 1;
+  const trained = data.groups.some((group) => TRAINING_RETURN in (group.curves[TRAINING] ?? {}));
+  for (const part of [byId("training").parentElement, byId("about-training")]) part.hidden = !trained;
   fillTasks();
   restore();
   byId("family").addEventListener("change", () => { shownCharts = AT_ONCE; fillTasks(); drawAll(); });
@@ -256,7 +274,7 @@ function start() {
   for (const [agent, style] of Object.entries(data.agents)) {
     const button = element("button", { type: "button", "aria-pressed": String(!hidden.has(agent)) });
     const dash = { "--": "5 3", "-.": "6 2 1 2", ":": "1.5 3" }[style.dash] ?? "none";
-    button.innerHTML = `<svg viewBox="0 0 22 8"><line x1="0" y1="4" x2="22" y2="4" stroke="${style.color}" stroke-width="3" stroke-dasharray="${dash}"/></svg>`;
+    button.innerHTML = `<svg viewBox="0 0 22 8"><line x1="0" y1="4" x2="22" y2="4" stroke="${style.color === "#000000" ? "currentColor" : style.color}" stroke-width="3" stroke-dasharray="${dash}"/></svg>`;
     button.append(agent);
     button.dataset.agent = agent;
     button.addEventListener("click", (event) => {

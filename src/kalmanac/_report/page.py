@@ -50,9 +50,9 @@ MOST_EXACT = 2**53  # beyond it, and where it is not finite, a browser has no su
 
 
 class SavedFigure(NamedTuple):
-    """A figure's place in the paper's list (None: not the paper's), and its files."""
+    """A figure's number in the paper ("": it is not in it), and its files."""
 
-    number: int | None
+    number: str
     title: str
     name: str
     caption: str

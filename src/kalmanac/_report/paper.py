@@ -20,21 +20,14 @@ from kalmanac._report.groups import BEST_ARM, DMC, OTHER, POPGYM, Group
 Draw = Callable[[Sequence[Group], list[str]], Iterator[CaptionedFigure]]
 
 
-class Part(NamedTuple):
-    """One figure of an item, and what makes its data: a suite, or an evaluation after training."""
+class Item(NamedTuple):
+    """A figure of the paper and what makes its data; without a number, one that is not in it."""
 
+    number: str  # as in the paper
+    title: str
     draw: Draw
     family: str  # of tasks, without which nobody misses it
-    needs: str
-    what: str = ""  # where an item has several
-
-
-class Item(NamedTuple):
-    """A figure or table of the paper; without a number, one that is not the paper's."""
-
-    number: int | None
-    title: str
-    parts: Sequence[Part]
+    needs: str  # a suite, or an evaluation after training
 
 
 def of_groups(draw: Callable[[Sequence[Group]], Iterator[CaptionedFigure]]) -> Draw:
@@ -63,105 +56,91 @@ def other_curves(groups: Sequence[Group]) -> Iterator[CaptionedFigure]:
 PLAYED = "or kalmanac watch RUN"
 ITEMS = (
     Item(
-        1,
-        "Best Arm: example episodes with the Bayes posterior",
-        [Part(episodes.examples, BEST_ARM, f"suite best-arm, {PLAYED}")],
+        "Figure 3", "Best Arm: example episodes with the Bayes posterior", episodes.examples,
+        BEST_ARM, f"suite best-arm, {PLAYED}",
     ),
     Item(
-        2,
-        "Best Arm: return and length against cost",
-        [Part(of_groups(best_arm.returns_and_lengths), BEST_ARM, "suite best-arm")],
+        "Figure 4", "Best Arm: return and length against cost",
+        of_groups(best_arm.returns_and_lengths), BEST_ARM, "suite best-arm",
     ),
     Item(
-        3,
-        "Best Arm: heat maps of win rate and length",
-        [Part(best_arm.heatmaps, BEST_ARM, "suite best-arm-heatmap")],
+        "Figure 5", "Best Arm: heat maps of win rate and length", best_arm.heatmaps,
+        BEST_ARM, "suite best-arm-heatmap",
     ),
     Item(
-        4,
-        "Best Arm: rollouts in a latent space of two channels",
-        [
-            Part(
-                episodes.latent_rollouts,
-                BEST_ARM,
-                f"suite latent-rollouts, {PLAYED} --latent with an agent of two channels",
-            )
-        ],
+        "Figure 6", "Best Arm: rollouts in a latent space of two channels",
+        episodes.latent_rollouts, BEST_ARM,
+        f"suite latent-rollouts, {PLAYED} --latent with an agent of two channels",
     ),
     Item(
-        5,
-        "Noisy control: interquartile mean and profile",
-        [Part(of_groups(dmc.benchmark), DMC, "suite dmc, with Oracle")],
+        "Figure 7", "Noisy control: interquartile mean and profile",
+        of_groups(dmc.benchmark), DMC, "suite dmc, with Oracle",
     ),
     Item(
-        6,
-        "Noisy control: ablation of the noise",
-        [Part(of_groups(dmc.noise_ablation), DMC, "suite dmc-noise, with Oracle")],
+        "Figure 8", "Noisy control: ablation of the noise",
+        of_groups(dmc.noise_ablation), DMC, "suite dmc-noise, with Oracle",
     ),
     Item(
-        7,
-        "POPGym: interquartile mean of MMER and profile",
-        [Part(of_groups(popgym.benchmark), POPGYM, "suite popgym")],
+        "Figure 9", "POPGym: interquartile mean of MMER and profile",
+        of_groups(popgym.benchmark), POPGYM, "suite popgym",
     ),
     Item(
-        8,
-        "POPGym: ablation of latent size and layers",
-        [Part(of_groups(popgym.size_ablation), POPGYM, "suite popgym-ablation")],
+        "Figure 10", "POPGym: ablation of latent size and layers",
+        of_groups(popgym.size_ablation), POPGYM, "suite popgym-ablation",
     ),
     Item(
-        9,
-        "Training curves",
-        [
-            Part(of_groups(best_arm.curves), BEST_ARM, "suite best-arm", "Best Arm"),
-            Part(of_groups(dmc.curves), DMC, "suite dmc", "noisy control"),
-            Part(of_groups(dmc.noise_curves), DMC, "suite dmc-noise", "increasing noise"),
-            Part(of_groups(popgym.curves), POPGYM, "suite popgym", "POPGym"),
-            Part(of_groups(popgym.size_curves), POPGYM, "suite popgym-ablation", "size and layers"),
-        ],
+        "Figures 11 and 12", "Best Arm: training curves",
+        of_groups(best_arm.curves), BEST_ARM, "suite best-arm",
     ),
     Item(
-        10,
-        "Design of the Kalman layer",
-        [Part(of_groups(dmc.design), DMC, "suite dmc-design")],
+        "Figure 13", "Noisy control: design of the Kalman layer",
+        of_groups(dmc.design), DMC, "suite dmc-design",
     ),
     Item(
-        11,
-        "Control with noisy observations and actions",
-        [Part(of_groups(dmc.action_noise), DMC, "suite dmc-actions")],
+        "Figure 14", "Noisy control: training curves", of_groups(dmc.curves), DMC, "suite dmc"
     ),
     Item(
-        12,
-        "POPGym: final MMER of every task, and the table beside the paper's",
-        [Part(of_groups(popgym.final_scores), POPGYM, "suite popgym")],
+        "Figure 15", "Noisy control: training curves under more and less noise",
+        of_groups(dmc.noise_curves), DMC, "suite dmc-noise",
     ),
-    Item(None, "Other environments: training curves", [Part(of_groups(other_curves), OTHER, "")]),
-)
-
-
-PARTS = tuple((item, part) for item in ITEMS for part in item.parts)
+    Item(
+        "Figure 16", "Control with noisy observations and actions",
+        of_groups(dmc.action_noise), DMC, "suite dmc-actions",
+    ),
+    Item(
+        "Figure 17", "POPGym: training curves", of_groups(popgym.curves), POPGYM, "suite popgym"
+    ),
+    Item(
+        "Figure 18, table 2", "POPGym: final MMER of every task, beside the paper's",
+        of_groups(popgym.final_scores), POPGYM, "suite popgym",
+    ),
+    Item(
+        "Figure 19", "POPGym: training curves of the ablation",
+        of_groups(popgym.size_curves), POPGYM, "suite popgym-ablation",
+    ),
+    Item("", "Other environments: training curves", of_groups(other_curves), OTHER, ""),
+)  # fmt: skip
 
 
 class Missing(NamedTuple):
     """What could not be drawn, and what would bring its data."""
 
-    number: int
+    number: str
     title: str
     needs: str
 
 
-def draw_part(
+def draw_item(
     which: int, groups: Sequence[Group], notices: list[str]
-) -> Iterator[tuple[int | None, str, CaptionedFigure | Missing]]:
-    """The figures of one of PARTS with the item's number and title.
+) -> Iterator[CaptionedFigure | Missing]:
+    """The figures of one of ITEMS.
 
     Where there are none, though runs of its family, that it is missing.
     """
-    item, part = PARTS[which]
-    figures = part.draw(groups, notices)
+    item = ITEMS[which]
+    figures = item.draw(groups, notices)
     first = next(figures, None)
     if first is not None:
-        for one in chain([first], figures):
-            yield item.number, item.title, one
-    elif item.number is not None and any(group.family == part.family for group in groups):
-        title = ", ".join(filter(None, [item.title, part.what]))
-        yield item.number, item.title, Missing(item.number, title, part.needs)
+        yield from chain([first], figures)
+    elif item.number and any(group.family == item.family for group in groups):
+        yield Missing(item.number, item.title, item.needs)
