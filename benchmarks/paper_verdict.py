@@ -128,6 +128,16 @@ def page(book: Book) -> Iterator[str]:
     told = ", ".join(f"{word} {words[word]}" for word in (AGREE, DIFFER, OPEN))
     yield f"From {book.finished} finished runs of the queue's {len(cells()):,}. Of {len(CLAIMS)}"
     yield f"claims: {told}.\n"
+    decided = [
+        (f"{number}, {claim.where}", claim.says, word)
+        for number, (claim, parts) in enumerate(tested, 1)
+        if (word := verdict(parts)) != OPEN
+    ]
+    if decided:
+        yield "Decided so far, by [the rules below](#how-it-is-decided), with numbers [further"
+        yield "down](#claims):\n"
+        yield from table(("claim", "what the paper says", "verdict"), decided)
+        yield ""
     yield RULES
     if left := without_scale(book):
         yield "Left out of normalized scores of noisy control, as Oracle's return is below"
