@@ -63,7 +63,8 @@ class FilteredMotor(gymnasium.Env[Floats, Floats]):
         return seen, float(reward), terminated, truncated, info
 
     def _filtered(self, observation: Floats, info: dict[str, Any], voltage: float) -> Floats:
-        self.filter.update(observation[:2], bool(info.get("observed", True)), voltage)
+        # what the filter knows is there at every step: nobody is told that anything is missing
+        self.filter.update(observation[:2], bool(info.pop("observed", True)), voltage)
         current, speed, load = self.filter.mean
         reference = observation[2]
         return np.array([current / SERVO.current, speed / SERVO.speed, load, reference], np.float32)

@@ -34,7 +34,7 @@ def test_the_filter_is_told_which_readings_are_missing(bench):
     env = filtered.FilteredMotor(0.2)
     motor = make_env("motor", corruption=bench("motor").corruption(0.2))
     beside = KalmanFilter(0.5, filtered.NOISE, filtered.DELAY)
-    seen, _ = env.reset(seed=3)
+    seen, known = env.reset(seed=3)
     reading, info = motor.reset(seed=3)
     missing = 0
     for step in range(50):
@@ -44,6 +44,7 @@ def test_the_filter_is_told_which_readings_are_missing(bench):
         near = np.array([current / SERVO.current, speed / SERVO.speed, load, reading[2]])
         np.testing.assert_allclose(seen, near, rtol=1e-5, atol=1e-6)
         action = np.array([0.1], np.float32)
-        seen, *_ = env.step(action)
+        assert "observed" not in known, "agents would take such a step's estimate for missing"
+        seen, _, _, _, known = env.step(action)
         reading, _, _, _, info = motor.step(action)
     assert missing > 0
