@@ -4,8 +4,9 @@
     python benchmarks/motor.py runs/motor/* --out results/motor
 
 The command line's one picture and one table: return and speed error in the same test episodes for
-every agent that was trained and for the engineer's cascade of PI controllers, which holds the last
-reading, takes zeros for readings, or stands behind an exact Kalman filter. Its gains are those that
+every agent that was trained, by itself or behind an exact Kalman filter (filtered_motor.py), and
+for the engineer's cascade of PI controllers, which holds the last reading, takes zeros for
+readings, or stands behind that filter. Its gains are those that
 gem_controllers has by default (a = 4), and those of the best a for each share of missing readings,
 found in episodes apart from the test's. Without runs, there is the engineer's part alone.
 """
@@ -13,7 +14,7 @@ found in episodes apart from the test's. Without runs, there is the engineer's p
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ CHOICES = (1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, DEFAULT)  # of a
 TUNE_SEED, TEST_SEED = 3_000_003, 4_000_003  # apart from those of trainings and their evaluations
 FIT_EPISODES, FIT_SEED = 32, 5_000_003  # of the agent's belief
 SHOWN_RATE = 0.5
+FILTERED = "filtered_motor:FilteredMotor"  # behind the exact filter: filtered_motor.py
 Floats = NDArray[np.float64]
 
 
@@ -151,23 +153,32 @@ def _error(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
+def rows_of(experiment: Experiment) -> Iterator[tuple[str, float]]:
+    """The rows of the table that a run counts in, and its share of missing readings there."""
+    agent, rate = experiment.agent, experiment.dropout
+    if experiment.env == FILTERED:
+        rate = float(dict(experiment.env_settings).get("dropout", SHOWN_RATE))
+        yield f"{agent} behind the exact filter", rate
+    elif experiment.privileged:  # whatever is missing
+        yield from ((agent, any_rate) for any_rate in RATES)
+    else:
+        critic = ", critic sees the truth" * experiment.privileged_critic
+        if experiment.dropout_told or not rate:
+            yield f"{agent}, told{critic}", rate
+        if not experiment.dropout_told or not rate:  # there is nothing to be told
+            yield f"{agent}, not told{critic}", rate
+
+
 def agents(folders: Sequence[Path], episodes: int) -> dict[str, Any]:
     """Agent → rate → what its seeds reached."""
     found: dict[tuple[str, float], list[Played]] = defaultdict(list)
     for folder in folders:
         model, experiment = load_run(folder, "last")
-        if experiment.env != "motor":
+        if experiment.env not in ("motor", FILTERED):
             raise SystemExit(f"motor.py: got a run of {experiment.env}, expected one of the motor")
-        told = (
-            "" if experiment.privileged else ", told" if experiment.dropout_told else ", not told"
-        )
         played = play_agent(model, experiment, episodes, TEST_SEED)
-        rates = RATES if experiment.privileged else (experiment.dropout,)
-        if not experiment.dropout and not experiment.privileged:  # nothing to be told
-            found[f"{experiment.agent}, not told", 0.0].append(played)
-            told = ", told"
-        for rate in rates:
-            found[experiment.agent + told, rate].append(played)
+        for name, rate in rows_of(experiment):
+            found[name, rate].append(played)
         print(f"  {folder.name}: {played.returns.mean():.1f}", flush=True)
     rows: dict[str, Any] = {}
     for (name, rate), runs in sorted(found.items()):
