@@ -138,15 +138,19 @@ def evaluate_policy(
     over = np.zeros(n, dtype=np.bool_)
     starts, state = np.ones(n, dtype=np.bool_), None
     shown = {"previous_reward": np.zeros(n)} if getattr(model, "previous_reward", False) else {}
-    predict = _blaming_environment(model.predict)
+    predict: Callable[..., tuple[Any, Any]] = model.predict
     steps, done = 0, 0
     while done < sum(quota):
         if each_step is not None:
             each_step(steps, done, sum(quota))
-        actions, state = predict(
-            observation, state=state, episode_start=starts, deterministic=deterministic,
-            **_arguments(reader, observation, infos, over), **shown,
-        )  # fmt: skip
+        arguments = _arguments(reader, observation, infos, over) | shown
+        try:
+            actions, state = predict(
+                observation, state=state, episode_start=starts, deterministic=deterministic,
+                **arguments,
+            )  # fmt: skip
+        except BadReadingError as error:
+            raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
         arrival = streams.step(actions)
         if not np.isfinite(arrival.reward).all():
             wrong = arrival.reward[~np.isfinite(arrival.reward)][0]
@@ -180,20 +184,6 @@ def _evaluation(played: Sequence[tuple[Episode, bool]]) -> Evaluation:
         won if wins and all(win is not None for win in wins) else None,
         sum(cut for _, cut in played),
     )
-
-
-def _blaming_environment(
-    predict: Callable[..., tuple[Any, Any]],
-) -> Callable[..., tuple[Any, Any]]:
-    """`predict` with a bad reading as an error of the environment, which gave it."""
-
-    def checked_predict(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        try:
-            return predict(*args, **kwargs)
-        except BadReadingError as error:
-            raise EnvironmentFailedError(f"the environment gave a wrong {error}") from error
-
-    return checked_predict
 
 
 def _reader(model: PredictingModel, env: VectorEnv[Any, Any, Any]) -> ObservationReader | None:
