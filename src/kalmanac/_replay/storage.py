@@ -172,13 +172,7 @@ def check_rewards(x: Values, streams: Indices) -> Tensor:
 
 def check_flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
     """Bool values (k,) on the host."""
-    array = _array(name, x)
-    if array.dtype != np.bool_ or array.shape != streams.shape:
-        raise ValueError(
-            f"{name}: got shape {array.shape} of {array.dtype}, "
-            f"expected bool of shape ({streams.size},)"
-        )
-    return array
+    return _exactly(name, x, streams.shape, np.dtype(np.bool_))
 
 
 def check_actions(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
