@@ -71,7 +71,7 @@ def test_a_stored_step_brings_the_copy_of_the_table_up_to_date(capacity):
             replay.begin(streams[over], seen.map(lambda x, over=over: x[over]))
         copy = replay._episodes
         assert int(copy._episode_count) == copy.count
-        np.testing.assert_array_equal(copy._entries.numpy(), copy._table)
+        np.testing.assert_array_equal(copy.entries.numpy(), copy._table)
 
 
 @pytest.mark.gpu

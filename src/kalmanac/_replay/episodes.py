@@ -45,15 +45,10 @@ class Episodes:
         """Episodes with at least one transition, finished or not."""
         return int(self._count[0])
 
-    @property
-    def entries(self) -> Tensor:
-        """The table on the device, as far as it is up to date; another tensor after it grew."""
-        return self._entries
-
     def table(self) -> Table:
         """Return the table on the device, up to date."""
         self.take_in(sent(self.news(), self.device))
-        return Table(self._entries, self._episode_count)
+        return Table(self.entries, self._episode_count)
 
     def news(self) -> list[Tensor]:
         """Return what the table on the device does not know yet, for `take_in`; [] is nothing."""
@@ -68,7 +63,7 @@ class Episodes:
         """Bring the table up to date with `news` that have arrived on the device."""
         if news:
             slots, entries, count = news
-            self._entries.index_copy_(1, slots, entries)
+            self.entries.index_copy_(1, slots, entries)
             self._episode_count.copy_(count)
 
     def rows_needed(self, streams: Indices, more: int = 1) -> int:
@@ -189,6 +184,7 @@ class Episodes:
 
     def _set_table(self, table: Indices, count: int) -> None:
         self._table, self._count = table, np.array([count])
-        self._entries = torch.from_numpy(table).to(self.device, copy=self._copied)
+        # on the device, as far as it is up to date
+        self.entries = torch.from_numpy(table).to(self.device, copy=self._copied)
         self._episode_count = torch.from_numpy(self._count).to(self.device, copy=self._copied)
         self._changed: list[Indices] = []
