@@ -64,12 +64,8 @@ class Batch(NamedTuple):
         return self.action.masked_fill(~self.valid[..., None], 0)
 
 
-class Cut(NamedTuple):
-    """Transitions start … stop−1 of the episode in a slot, each (B,) int64."""
-
-    slot: Tensor
-    start: Tensor
-    stop: Tensor
+# slot, start and stop, (B,) int64 each: transitions start … stop−1 of the episode in the slot
+Cut = tuple[Tensor, Tensor, Tensor]
 
 
 def sample_windows(
@@ -84,8 +80,7 @@ def sample_windows(
 
 
 def _episodes(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
-    numbers = uniform(table, batch, 2, generator)
-    return Cut(*cut_episodes(numbers, *table, context))
+    return cut_episodes(uniform(table, batch, 2, generator), *table, context)
 
 
 def _starts(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
@@ -108,7 +103,7 @@ def _one_of(
     slot = torch.searchsorted(ends, pick, right=True)
     start = pick - (ends - starts).index_select(0, slot)
     length = table.entries[LENGTH].index_select(0, slot)
-    return Cut(slot, start, torch.minimum(start + context, length))
+    return slot, start, torch.minimum(start + context, length)
 
 
 def uniform(table: Table, batch: int, of_each: int, generator: torch.Generator) -> Tensor:
