@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -64,12 +64,7 @@ class StopSignals:
             self._before = {which: signal.signal(which, self._on_signal) for which in self.SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for which, handler in self._before.items():
             signal.signal(which, handler)
 
