@@ -59,13 +59,10 @@ class CheckpointFolder:
         document = {"step": step, "run": run, "chain": chain._asdict(), "books": state}
         write_whole(checkpoint_file(self.run, step), encode(document, CHECKPOINT))
         self._first[step] = chain.first
-        self._keep(KEPT)
+        self.keep(KEPT)
 
-    def keep_last(self) -> None:
-        """Keep nothing but the newest checkpoint of a run that has ended."""
-        self._keep(1)
-
-    def _keep(self, most: int) -> None:
+    def keep(self, most: int) -> None:
+        """Keep the newest checkpoints, so many at most."""
         steps = checkpoint_steps(self.run)
         for gone in steps[:-most]:
             checkpoint_file(self.run, gone).unlink(missing_ok=True)
@@ -229,7 +226,7 @@ class Checkpointer(Callback):
     def finish(self) -> None:
         """Keep the last checkpoint of a finished run, or none, as `keep` says."""
         if self.keep:
-            self.checkpoints.keep_last()
+            self.checkpoints.keep(1)
         else:
             self.logger.folder.forget_checkpoints()
 
