@@ -1,9 +1,8 @@
 """How a run ended, for whoever started it: words and an exit status."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from signal import SIGINT
-from typing import Any
 
 from kalmanac._files.document import BadFileError
 from kalmanac._files.lock import FolderInUseError
@@ -32,12 +31,9 @@ def print_outcomes(
     """
     statuses = []
     for outcome, experiment in zip(outcomes, experiments, strict=True):
-        if isinstance(outcome, RunFailedError):
+        if isinstance(outcome, RunFailedError | FolderInUseError | FolderTakenError | BadFileError):
             print(f"kalmanac {verb}: {one_line(outcome, MESSAGE)}", file=sys.stderr)
-            statuses.append(1)
-        elif isinstance(outcome, FolderInUseError | FolderTakenError | BadFileError):
-            print(f"kalmanac {verb}: {one_line(outcome, MESSAGE)}", file=sys.stderr)
-            statuses.append(2)
+            statuses.append(1 if isinstance(outcome, RunFailedError) else 2)
         elif isinstance(outcome, Exception):
             raise outcome
         else:
@@ -54,15 +50,11 @@ def outcome_text(outcome: Outcome, experiment: Experiment) -> str:
         "diverged": f"stopped at step {outcome.step:,}: losses or weights are not finite any more",
     }[outcome.status]
     on = [] if outcome.status == "finished" else [how_to_go_on(outcome.folder)]
-    lines = [
-        f"{which}, step {evaluation['step']:,}: {evaluation_line(_metrics(evaluation))}"
-        for which in ("best", "last")
-        if (evaluation := read_summary(outcome.folder).get(which))
-    ]
+    summary, lines = read_summary(outcome.folder), []
+    for which in ("best", "last"):
+        if evaluation := summary.get(which):
+            step = evaluation.pop("step")
+            lines.append(f"{which}, step {step:,}: {evaluation_line(evaluation)}")
     label = f" ({experiment.label})" if experiment.label else ""
     note = [f"note: {outcome.note}"] if outcome.note else []
     return "\n".join([*lines, f"{status}{label}: {outcome.folder}", *on, *note])
-
-
-def _metrics(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in evaluation.items() if key != "step"}
