@@ -34,7 +34,6 @@ def evaluate(
     *,
     seed: int,
     return_scale: float = 1.0,
-    deterministic: bool = True,
     max_steps: int = MOST_STEPS,
     each_step: EachStep | None = None,
 ) -> dict[str, float]:
@@ -48,9 +47,8 @@ def evaluate(
     discrete = isinstance(env.single_action_space, Discrete)
     counted = ActionTally(env, episodes, max_steps) if discrete else env
     evaluation = evaluate_policy(
-        model, counted, episodes, deterministic=deterministic, seed=seed, max_steps=max_steps,
-        each_step=each_step,
-    )  # fmt: skip
+        model, counted, episodes, seed=seed, max_steps=max_steps, each_step=each_step
+    )
     values = _means(evaluation, return_scale)
     if isinstance(counted, ActionTally):
         values |= counted.shares()

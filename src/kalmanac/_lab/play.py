@@ -142,15 +142,15 @@ def play(
 
 
 def play_adversarial(
-    model: RecurrentSAC, experiment: Experiment, *, start: int = 0, deterministic: bool = True
+    model: RecurrentSAC, experiment: Experiment, *, deterministic: bool = True
 ) -> PlayedEpisode:
-    """Best Arm's adversarial episode: the first from seed `start` on, the same for every agent."""
+    """Best Arm's adversarial episode: the first from seed 0 on, the same for every agent."""
     if check_environment(experiment).make is not BestArmVector:
         raise ValueError(f"adversarial: got {experiment.env}, expected best-arm")
     return play(
         model,
         experiment,
-        seed=adversarial_seed(experiment.env_settings, start),
+        seed=adversarial_seed(experiment.env_settings),
         deterministic=deterministic,
         changes=adversarial_settings(),
         title=ADVERSARIAL,
