@@ -31,14 +31,9 @@ class Backend(NamedTuple):
 @cache
 def _cpu() -> Kernels:
     """numba, threads over the batch; it loads, and compiles, on the first call."""
-    from kalmanac._ops.scan.cpu.launch import (
-        kalman_backward,
-        kalman_forward,
-        linear_backward,
-        linear_forward,
-    )
+    from kalmanac._ops.scan.cpu import launch
 
-    return Kernels(kalman_forward, kalman_backward, linear_forward, linear_backward)
+    return launch
 
 
 def _cpu_layer(x: KalmanLayerInputs) -> tuple[Tensor, Belief]:
@@ -50,14 +45,9 @@ def _cpu_layer(x: KalmanLayerInputs) -> tuple[Tensor, Belief]:
 @cache
 def _gpu() -> Kernels:
     """Triton; it loads on the first call."""
-    from kalmanac._ops.scan.gpu.launch import (
-        kalman_backward,
-        kalman_forward,
-        linear_backward,
-        linear_forward,
-    )
+    from kalmanac._ops.scan.gpu import launch
 
-    return Kernels(kalman_forward, kalman_backward, linear_forward, linear_backward)
+    return launch
 
 
 def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -9,7 +9,7 @@ The time-varying inputs of the Kalman scan travel as a list with a layout: "uwr"
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from kalmanac._ops.scan.arguments import carry_dtype
 from kalmanac._ops.scan.inputs import Belief, KalmanInputs, LinearInputs
 
 
-class Kernels(NamedTuple):
-    """A fused backend's functions, as `kalman_operator` and `linear_operator` describe them."""
+class Kernels(Protocol):
+    """A fused backend's module, with what `kalman_operator` and `linear_operator` describe."""
 
     kalman_forward: Callable[..., Any]
     kalman_backward: Callable[..., Any]
