@@ -242,8 +242,6 @@ def _filter(
 def _plain(x: KalmanInputs) -> KalmanInputs:
     """Return the same call with signals in the carry dtype and noises as variances."""
     carry = x.a.dtype
-    if x.w.dtype == carry and x.r_floor is None and x.q_floor is None:
-        return x
     if x.r_floor is not None or x.q_floor is not None:
         x = neutral_kalman(x)  # first: softplus' slope at a NaN in a pad would be NaN
 
