@@ -13,18 +13,13 @@ from torch.nn import functional as F
 from kalmanac._ops.scan.arguments import carry_dtype
 from kalmanac._ops.scan.cpu import kalman_kernels, linear_kernels
 
-NUMBERS = {
-    torch.float32: numba.float32,
-    torch.float64: numba.float64,
-    torch.complex64: numba.complex64,
-    torch.complex128: numba.complex128,
-}
 NUMPY = {
     torch.float32: np.float32,
     torch.float64: np.float64,
     torch.complex64: np.complex64,
     torch.complex128: np.complex128,
 }
+NUMBERS = {dtype: numba.from_dtype(np.dtype(number)) for dtype, number in NUMPY.items()}
 ENOUGH_TO_SHARE = 2**15  # elements; less is done before a second thread has woken up
 LINE = 64  # bytes
 MOST_CHANNELS_A_TASK = 512  # twenty such rows of float32 stay in the second-level cache
