@@ -45,24 +45,12 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     else:  # rounded to half precision: filter again
         saved = tuple(_filter(like, inputs, raw, beliefs_, facts_)[:2])
     g_signals = [fresh(x.shape, like.dtype).numpy() for x in signals]
-    named = split(g_signals, layout)
-    if "q" in named:
-        named["q"][:] = 0  # added to, like the sums
-    # of a row: a, b, constant q; start and prior; what rounding took
     sums = fresh((12, rows, 1, channels), like.dtype).zero_().numpy()
-    unused = np.empty_like(sums[1]) if "u" not in named else sums[1]
-    g_u, g_q = (all_steps(x, tuple(like.shape)) for x in (unused, sums[2]))
-    g_inputs = (
-        sums[0], sums[1], named.get("u", g_u), named.get("q", g_q), named["w"], named["r"]
-    )  # fmt: skip
     zero = arrays(like, [like.new_zeros(channels)])[0]
     g_outputs_ = tuple(
         zero if g is None else arrays(like, [g.to(like.dtype)])[0] for g in g_outputs
     )
-    launch(
-        kalman_kernels.backward, like, inputs, raw, beliefs_, facts_,
-        saved, g_outputs_, g_inputs, tuple(sums[3:7]), tuple(sums[7:]), flags=floors_given(raw),
-    )  # fmt: skip
+    run_adjoint(like, inputs, raw, beliefs_, facts_, saved, g_outputs_, g_signals, layout, sums)
     summed = [torch.from_numpy(x).sum((0, 1)) for x in sums[:3]]
     if floors[1] is not None and parameters[2] is not None:
         summed[2] *= parameters[2].sigmoid()
@@ -71,6 +59,23 @@ def kalman_backward(parameters, signals, layout, beliefs, facts, floors, outputs
     g_others = [like.new_empty(0) if x is None else g for g, x in both]
     into = (torch.from_numpy(g).to(x.dtype) for g, x in zip(g_signals, signals, strict=True))
     return [*g_others[:3], *into, *g_others[3:]]
+
+
+def run_adjoint(like, inputs, floors, beliefs, facts, saved, g_outputs, g_signals, layout, sums):
+    """Fill in the gradients of signals, and add to `sums` (12, rows, 1, N).
+
+    These are, of a row: a, b, constant q; start and prior; what rounding took.
+    """
+    named = split(g_signals, layout)
+    if "q" in named:
+        named["q"][:] = 0  # added to, like the sums
+    g_u = named.get("u", all_steps(np.empty_like(sums[1]), tuple(like.shape)))
+    g_q = named.get("q", all_steps(sums[2], tuple(like.shape)))
+    launch(
+        kalman_kernels.backward, like, inputs, floors, beliefs, facts, saved, g_outputs,
+        (sums[0], sums[1], g_u, g_q, named["w"], named["r"]), tuple(sums[3:7]), tuple(sums[7:]),
+        flags=floors_given(floors),
+    )  # fmt: skip
 
 
 def _filter(like, inputs, floors, beliefs, facts):

@@ -25,7 +25,7 @@ from kalmanac._ops.scan.cpu.launch import (
     kalman_arrays,
     launch,
     row_facts,
-    split,
+    run_adjoint,
 )
 from kalmanac._ops.scan.inputs import Belief, KalmanLayerInputs
 
@@ -99,27 +99,20 @@ class _Layer(torch.autograd.Function):
         g_h = wide.new_empty(rows, steps, wide.shape[2] - 1) if ctx.needs_input_grad[4] else None
         none = np.zeros((rows, 1, channels), number)
         g_ends = [none if g is None else g.contiguous().numpy()[:, None] for g in (g_m, g_P)]
-        # of a row: a, b, constant q; start and prior; what rounding took
         sums = fresh((12, rows, 1, channels), wide.dtype).zero_().numpy()
         for piece in work.pieces:
             count = piece.stop - piece.start
-            like, own = work.like[:count], sums[:, piece]
-            inputs, *rest = work.of(piece)
+            like = work.like[:count]
+            inputs, starts, facts = work.of(piece)
             slopes, tokens = g_z[piece].flatten(0, 1), wide[piece].flatten(0, 1)
             for g, part in zip(g_beliefs, parts, strict=True):
                 torch.mm(slopes, part, out=g[:count].flatten(0, 1))
             g_steps = [*g_beliefs[:, :count].numpy(), *([none[piece]] * (2 - len(parts)))]
             g_steps = [x if x.shape[1] == steps else all_steps(x, like.shape) for x in g_steps]
-            named = split([g_signals[:count].numpy()], options.layout)
-            if "q" in named:
-                named["q"][:] = 0  # added to, like the sums
-            g_q = named.get("q", all_steps(own[2], like.shape))
-            g_u = named.get("u", all_steps(np.empty_like(own[1]), like.shape))
-            launch(
-                kalman_kernels.backward, like, inputs, work.floors, *rest,
-                tuple(beliefs[:, piece].numpy()), (*g_steps, *(g[piece] for g in g_ends)),
-                (own[0], own[1], g_u, g_q, named["w"], named["r"]), tuple(own[3:7]),
-                tuple(own[7:]), flags=work.flags,
+            run_adjoint(
+                like, inputs, work.floors, starts, facts, tuple(beliefs[:, piece].numpy()),
+                (*g_steps, *(g[piece] for g in g_ends)), [g_signals[:count].numpy()],
+                options.layout, sums[:, piece],
             )  # fmt: skip
             g_rows = g_signals[:count].flatten(0, 1)
             add_product(g_into, tokens, g_rows)
