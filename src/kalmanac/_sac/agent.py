@@ -250,8 +250,8 @@ class Agent:
             return_scale=self.return_scale,
         )  # fmt: skip
         return Training(
-            explorer, self.settings, env, problem.observations, problem.actions, seed=self.seed,
-            steps_before=self.num_timesteps, replay=replay, return_scale=self.return_scale,
+            explorer, self.settings, env, problem, seed=self.seed,
+            steps_before=self.num_timesteps, replay=replay,
         )  # fmt: skip
 
     def _known(self) -> tuple[Problem, Policy]:

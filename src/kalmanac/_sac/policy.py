@@ -137,7 +137,8 @@ class Policy:
         averaged: bool = False, return_scale: ReturnScale | None = None,
     ) -> None:  # fmt: skip
         self.learner, self.normalizer, self.graph = learner, normalizer, graph
-        self.return_scale = return_scale  # of previous rewards
+        self.return_scale = return_scale
+        self.scales = [x for x in (normalizer, return_scale) if x is not None]
         self.averaged = averaged
         self.device = learner.device
         self.eager = False
@@ -162,9 +163,8 @@ class Policy:
 
     def settle(self) -> None:
         """Bring the normalizers on the device up to date, before `answer` is recorded."""
-        for one in (self.normalizer, self.return_scale):
-            if one is not None:
-                one.settle(self.device)
+        for scale in self.scales:
+            scale.settle(self.device)
 
     def answer(
         self, observation: Observation[Tensor], episode_start: Tensor, state: PolicyState,
@@ -174,9 +174,8 @@ class Policy:
 
         The noise, (n, A), takes the place of what `rng` would draw.
         """
-        for one in (self.normalizer, self.return_scale):
-            if one is not None:
-                observation = one.normalize(observation)
+        for scale in self.scales:
+            observation = scale.normalize(observation)
         action, encoder = self.learner.act(
             observation, state.previous_action, state.encoder, episode_start=episode_start,
             explore=rng is not None, generator=rng, noise=noise, averaged=self.averaged,

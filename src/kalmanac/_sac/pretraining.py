@@ -15,7 +15,6 @@ from kalmanac._sac.callbacks import Callbacks
 from kalmanac._sac.config import AgentSettings
 from kalmanac._sac.cuda_graph import GraphedUpdates, Work
 from kalmanac._sac.learner import Metrics
-from kalmanac._sac.normalization import ReturnScale
 from kalmanac._sac.policy import Policy
 
 if TYPE_CHECKING:
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
 
 
 def sample_batch(
-    replay: Replay, settings: AgentSettings, policy: Policy, return_scale: ReturnScale | None,
-    generator: Generator,
-) -> Batch:  # fmt: skip
-    """A batch by the settings' rules, normalized as the policy sees observations."""
+    replay: Replay, settings: AgentSettings, policy: Policy, generator: Generator
+) -> Batch:
+    """A batch by the settings' rules, on the policy's scales of observations and rewards."""
     batch = replay.sample(
         settings.batch_size,
         settings.context_length,
@@ -38,9 +36,9 @@ def sample_batch(
         elapsed=settings.critic_clock,
         packed=packs_rows(policy.device),
     )
-    if return_scale is not None:
-        batch = return_scale.batch(batch)
-    return batch if policy.normalizer is None else policy.normalizer.batch(batch)
+    for scale in policy.scales:
+        batch = scale.batch(batch)
+    return batch
 
 
 class Pretraining(Work):
@@ -57,11 +55,11 @@ class Pretraining(Work):
     """
 
     def __init__(
-        self, policy: Policy, settings: AgentSettings, replay: Replay,
-        return_scale: ReturnScale | None, *, near: float, seed: Sequence[int],
+        self, policy: Policy, settings: AgentSettings, replay: Replay, *, near: float,
+        seed: Sequence[int],
     ) -> None:  # fmt: skip
         self.policy, self.settings, self.replay = policy, settings, replay
-        self.return_scale, self.near, self.tf32 = return_scale, near, settings.tf32
+        self.near, self.tf32 = near, settings.tf32
         word = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self._sampling = torch.Generator(policy.device).manual_seed(word)
         self._near = torch.ones((), device=policy.device)  # where recorded updates read it
@@ -103,8 +101,6 @@ class Pretraining(Work):
 
     def run(self) -> Metrics:
         """Sample a batch and learn from it, eagerly."""
-        batch = sample_batch(
-            self.replay, self.settings, self.policy, self.return_scale, self._sampling
-        )
+        batch = sample_batch(self.replay, self.settings, self.policy, self._sampling)
         near = self._near if 0 < self.near < 1 else self.near or None
         return self.policy.learner.update(batch, near=near)

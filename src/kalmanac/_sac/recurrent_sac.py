@@ -144,7 +144,7 @@ class RecurrentSAC(Agent):
             )
         policy, start = self._known()[1], self.num_updates
         work = Pretraining(
-            policy, self.settings, self.replay, self.return_scale, near=near_data,
+            policy, self.settings, self.replay, near=near_data,
             seed=[self.seed, self.num_timesteps, start],
         )  # fmt: skip
         callbacks = Callbacks(callback)

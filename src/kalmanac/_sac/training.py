@@ -8,8 +8,6 @@ import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from kalmanac._envs.action_codecs import ActionCodec
-from kalmanac._envs.observation_codecs import ObservationCodec
 from kalmanac._ops.graphed_call import can_record
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import Batch
@@ -19,9 +17,9 @@ from kalmanac._sac.cuda_graph import GraphedUpdates, Work
 from kalmanac._sac.exploration import ExplorationNoise
 from kalmanac._sac.generators import load_generator
 from kalmanac._sac.learner import Metrics
-from kalmanac._sac.normalization import ReturnScale
 from kalmanac._sac.policy import Asking, PendingActions, Policy, PolicyState, Question
 from kalmanac._sac.pretraining import sample_batch
+from kalmanac._sac.problem import Problem
 
 
 class Training(Work):
@@ -34,13 +32,11 @@ class Training(Work):
 
     def __init__(
         self, policy: Policy, settings: AgentSettings, env: VectorEnv[Any, Any, Any],
-        observations: ObservationCodec, actions: ActionCodec, *, seed: int, steps_before: int = 0,
-        replay: Replay | None = None, return_scale: ReturnScale | None = None,
+        problem: Problem, *, seed: int, steps_before: int = 0, replay: Replay | None = None,
     ) -> None:  # fmt: skip
-        self.policy, self.settings, self.return_scale = policy, settings, return_scale
+        self.policy, self.settings, self.return_scale = policy, settings, policy.return_scale
         self.tf32 = settings.tf32
-        self.observations, self.actions = observations, actions
-        self.steps_before = steps_before
+        self.problem, self.steps_before = problem, steps_before
         self.transitions = 0  # collected in this training
         self.updates = 0
         if settings.buffer_size is not None and settings.buffer_size < env.num_envs:
@@ -168,9 +164,9 @@ class Training(Work):
     def _attach(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         sizes = self.policy.learner.sizes
         self.collector = Collector(
-            env, self.observations, self.actions, self.replay, privileged=sizes.privileged > 0,
-            observed=sizes.observed, action_mask=sizes.action_mask,
-            bootstrap_truncated=self._bootstraps(env),
+            env, self.problem.observations, self.problem.actions, self.replay,
+            privileged=sizes.privileged > 0, observed=sizes.observed,
+            action_mask=sizes.action_mask, bootstrap_truncated=self._bootstraps(env),
             previous_reward=self.settings.previous_reward,
         )  # fmt: skip
         if self.return_scale is not None:
@@ -199,8 +195,7 @@ class Training(Work):
     def _seeds(self, seed: int) -> tuple[int, int, int, int, int]:
         """Seeds of the environment, warm-up, sampling, diagnostics and exploration, from here."""
         sequence = np.random.SeedSequence([seed, self.steps_before + self.transitions])
-        env_seed, *others = (int(word) for word in sequence.generate_state(5))
-        warm_up, sampling, diagnosing, exploring = others
+        env_seed, warm_up, sampling, diagnosing, exploring = sequence.generate_state(5).tolist()
         return env_seed % 2**31, warm_up, sampling, diagnosing, exploring  # some take no more bits
 
     def _chosen(self) -> NDArray[Any]:
@@ -213,13 +208,13 @@ class Training(Work):
                 action = self._noise.uniform()
             else:
                 mask = self.collector.observation.action_mask
-                action = self.actions.sample(self._warm_up, len(action), mask)
+                action = self.problem.actions.sample(self._warm_up, len(action), mask)
             state = self.policy.replace_action(action, state)
         self._state, self.pending = state, None
         return action
 
     def _sample(self, generator: torch.Generator) -> Batch:
-        return sample_batch(self.replay, self.settings, self.policy, self.return_scale, generator)
+        return sample_batch(self.replay, self.settings, self.policy, generator)
 
     def state_dict(self) -> dict[str, Any]:
         """All but the replay and the learner, as arrays and plain data.
