@@ -93,7 +93,7 @@ MODEL = Kind("kalmanac-model", 2, "`save`", unsigned=1)
 
 def write_model(path: str | os.PathLike[str], document: dict[str, Any]) -> Path:
     """Write `document`; without a suffix, the name gets `.safetensors`. Returns the path."""
-    target = _named(path)
+    target = with_suffix(path, ".safetensors")
     content = encode(document, MODEL)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, content)
@@ -102,7 +102,7 @@ def write_model(path: str | os.PathLike[str], document: dict[str, Any]) -> Path:
 
 def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The document in a model file, or in a model folder; its tensors on the CPU."""
-    source = Path(path) if Path(path).exists() else _named(path)
+    source = Path(path) if Path(path).exists() else with_suffix(path, ".safetensors")
     if source.is_dir():
         source /= FOLDER_MODEL
     if not source.exists():
@@ -112,6 +112,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     return decode(source.read_bytes(), MODEL, str(source))
 
 
-def _named(path: str | os.PathLike[str]) -> Path:
+def with_suffix(path: str | os.PathLike[str], suffix: str) -> Path:
+    """The path, with this suffix where it has none."""
     target = Path(path)
-    return target if target.suffix else target.with_suffix(".safetensors")
+    return target if target.suffix else target.with_suffix(suffix)

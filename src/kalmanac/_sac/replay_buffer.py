@@ -9,6 +9,7 @@ import torch
 from kalmanac._files.document import MALFORMED, malformed
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.replay_file import StoredReplay, read_replay, write_replay
+from kalmanac._sac.model_file import with_suffix
 from kalmanac._sac.problem import Problem
 
 SUFFIX = ".replay"
@@ -16,7 +17,7 @@ SUFFIX = ".replay"
 
 def write_buffer(path: str | os.PathLike[str], replay: Replay, problem: Problem) -> Path:
     """Write the replay; without a suffix, the name gets `.replay`. Returns the path."""
-    target = _named(path)
+    target = with_suffix(path, SUFFIX)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_replay(target, replay, {"spaces": problem.to_json()})
     return target
@@ -26,7 +27,7 @@ def read_buffer(
     path: str | os.PathLike[str], problem: Problem, *, capacity: int | None, device: torch.device
 ) -> Replay:
     """The replay in a file, if it fits `problem` and is bounded by `capacity`, too."""
-    source = Path(path) if Path(path).exists() else _named(path)
+    source = Path(path) if Path(path).exists() else with_suffix(path, SUFFIX)
     if not source.is_file():
         raise FileNotFoundError(f"path: got {os.fspath(path)!r}, expected an existing replay file")
     stored = read_replay(source)
@@ -60,8 +61,3 @@ def _require_same(stored: StoredReplay, problem: Problem) -> None:
             raise ValueError(
                 f"{name}: got {theirs} in {stored.file}, expected {own} as in the model"
             )
-
-
-def _named(path: str | os.PathLike[str]) -> Path:
-    target = Path(path)
-    return target if target.suffix else target.with_suffix(SUFFIX)
