@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from kalmanac._files.document import MALFORMED, BadFileError, Kind, decode, encode, malformed
+from kalmanac._files.document import BadFileError, Kind, decode, encode
 from kalmanac._files.durable import cut, make_folder, refuse_link, write_whole
 from kalmanac._files.run_folder import FolderTakenError
 from kalmanac._files.run_reader import CHECKPOINTS, checkpoint_file, checkpoint_steps, read_summary
@@ -14,6 +14,7 @@ from kalmanac._lab.experiment import Experiment
 from kalmanac._lab.run_logger import RunLogger
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.journal import Changes, books, rebuild
+from kalmanac._replay.replay_file import understood
 from kalmanac._replay.segments import Chain, Segments
 from kalmanac._sac.callbacks import Callback
 from kalmanac._sac.recurrent_sac import RecurrentSAC
@@ -76,13 +77,11 @@ class CheckpointFolder:
             known = ", ".join(f"{x:,}" for x in checkpoint_steps(self.run)) or "none"
             raise BadFileError(f"step: got {step:,}, expected one with a checkpoint ({known})")
         document = decode(file.read_bytes(), CHECKPOINT, str(file))
-        try:
+        with understood(file):
             chain = Chain.read(document["chain"])
             if document["step"] != step or isinstance(document["step"], bool):
                 raise ValueError(f"step {document['step']!r}")
             return Checkpoint(step, dict(document["run"]), chain, dict(document["books"]))
-        except MALFORMED as error:
-            raise malformed(str(file), error) from None
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raise BadFileError unless all of its replay is there, unchanged."""

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from kalmanac._files.document import MALFORMED, BadFileError, malformed
 from kalmanac._files.run_reader import checkpoint_file, checkpoint_steps, refuse_no_run
 from kalmanac._lab.checkpointing import CheckpointFolder
 from kalmanac._lab.experiment import Experiment
 from kalmanac._replay.buffer import Replay
+from kalmanac._replay.replay_file import understood
 from kalmanac._sac.episode_data import EpisodeData, decode_episodes
 from kalmanac._sac.problem import Problem
 
@@ -36,13 +36,9 @@ def run_episodes(folder: str | os.PathLike[str]) -> Iterator[EpisodeData]:
         raise ValueError(f"run: got {path}, which kept no checkpoint, expected one with its replay")
     checkpoints = CheckpointFolder(path)
     checkpoint = checkpoints.read(steps[-1])
-    try:
+    with understood(checkpoint_file(path, steps[-1])):
         problem = Problem.from_json(checkpoint.run["model"]["spaces"])
         capacity = Experiment.from_data(checkpoint.run["experiment"]).buffer_size
         replay = Replay(problem.sizes, len(checkpoint.books["head"]), capacity=capacity)
         checkpoints.restore(checkpoint, replay)
-    except BadFileError:
-        raise
-    except MALFORMED as error:
-        raise malformed(str(checkpoint_file(path, steps[-1])), error) from None
     return decode_episodes(replay, problem)

@@ -7,6 +7,7 @@ that it is the last. They are written and read one at a time: a large replay is 
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,14 +43,10 @@ class StoredReplay(NamedTuple):
         """Fill an empty replay of the same sizes, streams and capacity; BadFileError if damaged."""
         records = _records(self.file)
         next(records, None)  # what is known already
-        try:
+        with understood(self.file):
             if least_bytes(replay, self.books) > self.file.stat().st_size:
                 raise ValueError("books of more rows than the file has room for")
             rebuild(replay, self.books, (record["piece"] for record in records))
-        except BadFileError:
-            raise
-        except MALFORMED as error:
-            raise malformed(str(self.file), error) from error
 
 
 def write_replay(file: Path, replay: Replay, about: dict[str, Any]) -> None:
@@ -60,16 +57,25 @@ def write_replay(file: Path, replay: Replay, about: dict[str, Any]) -> None:
 def read_replay(file: Path) -> StoredReplay:
     """A replay's file, as far as it can be told before its pieces; BadFileError if it is none."""
     first = next(_records(file), None)
-    try:
+    with understood(file):
         if first is None:
             raise ValueError("nothing but an end")
         stored = StoredReplay(
             file, dict(first["about"]), first["streams"], first["capacity"], dict(first["books"])
         )
         expect_books(stored.books, stored.streams, stored.capacity)
+    return stored
+
+
+@contextmanager
+def understood(file: Path) -> Iterator[None]:
+    """What goes wrong inside is the fault of a whole file that makes no sense: BadFileError."""
+    try:
+        yield
+    except BadFileError:
+        raise
     except MALFORMED as error:
         raise malformed(str(file), error) from None
-    return stored
 
 
 def _content(replay: Replay, about: dict[str, Any]) -> Iterator[bytes]:

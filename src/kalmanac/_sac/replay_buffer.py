@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from kalmanac._files.document import MALFORMED, malformed
 from kalmanac._replay.buffer import Replay
-from kalmanac._replay.replay_file import StoredReplay, read_replay, write_replay
+from kalmanac._replay.replay_file import StoredReplay, read_replay, understood, write_replay
 from kalmanac._sac.model_file import with_suffix
 from kalmanac._sac.problem import Problem
 
@@ -44,10 +43,8 @@ def read_buffer(
 
 def _require_same(stored: StoredReplay, problem: Problem) -> None:
     """Refuse what another environment has left; what a problem consists of is compared by name."""
-    try:
+    with understood(stored.file):
         got = Problem.from_json(stored.about["spaces"])
-    except MALFORMED as error:
-        raise malformed(str(stored.file), error) from None
     named: dict[str, tuple[Any, Any]] = {
         name: (getattr(got, name), getattr(problem, name))
         for name in ("observation_space", "action_space", "privileged_space")
