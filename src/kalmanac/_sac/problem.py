@@ -27,19 +27,16 @@ class Problem:
         self, observation: Space, action: Space, truth: Space | None = None,
         keys: InfoKeys | None = None,
     ) -> None:  # fmt: skip
-        self.observation_space, self.action_space, self.privileged_space = (
-            observation,
-            action,
-            truth,
-        )
+        self.observation_space, self.action_space = observation, action
+        self.privileged_space = truth
+        self.actions = action_codec(action)
         keys = keys or InfoKeys()
-        if keys.action_mask and not action_codec(action).discrete:
+        if keys.action_mask and not self.actions.discrete:
             raise ValueError(
                 f'info["action_mask"]: got one, expected none: the actions of {action} are '
                 'continuous (metadata["action_mask"] = False if it means something else)'
             )
         self.info_keys = keys
-        self.actions = action_codec(action)
         self.observations = observation_codec(observation, self.actions)
         self.reader = ObservationReader(self.observations, self.actions, **keys._asdict())
         self.sizes = Sizes(
