@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kalmanac._encoders.registry import encoder_settings
-from kalmanac._files.document import BadFileError
+from kalmanac._files.document import MALFORMED, BadFileError
 from kalmanac._observation import Sizes
 from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.learner import Learner
@@ -74,10 +74,7 @@ def reading(source: object) -> Iterator[None]:
         yield
     except (BadFileError, torch.OutOfMemoryError):
         raise
-    except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
-        ValueError,
-    ) as error:  # fmt: skip
+    except (AssertionError, *MALFORMED) as error:
         words = " ".join(str(error).split())[:200]
         raise BadFileError(
             f"path: got {source}, which is malformed ({type(error).__name__}: {words})"
@@ -268,8 +265,6 @@ def _at_most(most: int, **numbers: int) -> None:
 
 def _space_numbers(document: Any) -> int:
     """How many numbers the spaces in JSON stand for, choices among them."""
-    if document is None:
-        return 0
     if isinstance(document, list):
         return sum(map(_space_numbers, document))
     if not isinstance(document, dict):
