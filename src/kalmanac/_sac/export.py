@@ -54,8 +54,10 @@ def export_step(step: ExportedStep, path: str | os.PathLike[str], **about: Any) 
     }
     with _quietly():
         program = _program(step, inputs)
-        write = _onnx if target.suffix == SUFFIXES["onnx"] else _torch
-        content = write(program, list(inputs), list(outputs), metadata)
+        if target.suffix == SUFFIXES["onnx"]:
+            content = _onnx(program, list(inputs), list(outputs), metadata)
+        else:
+            content = _torch(program, metadata)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, content)
     return target
@@ -100,10 +102,7 @@ def _onnx(
     return model.SerializeToString()
 
 
-def _torch(
-    program: torch.export.ExportedProgram, inputs: list[str], outputs: list[str],
-    metadata: dict[str, Any],
-) -> bytes:  # fmt: skip
+def _torch(program: torch.export.ExportedProgram, metadata: dict[str, Any]) -> bytes:
     room = io.BytesIO()
     torch.export.save(program, room, extra_files={"metadata.json": json.dumps(metadata)})
     return room.getvalue()
