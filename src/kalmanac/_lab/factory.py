@@ -129,10 +129,8 @@ def _make(
             **where,
             **settings,
         )
-    except (ValueError, TypeError, ImportError, gymnasium.error.Error):
-        raise  # these say what is wrong
-    except KeyboardInterrupt:
-        raise
+    except (KeyboardInterrupt, ValueError, TypeError, ImportError, gymnasium.error.Error):
+        raise  # they say what is wrong, or are meant for all
     except BaseException as error:
         message = f"the environment could not be built: {describe_exception(error)}"
         raise EnvironmentFailedError(message) from error

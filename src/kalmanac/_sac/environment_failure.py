@@ -35,14 +35,12 @@ def environment_at_work() -> Iterator[None]:
     """What is raised inside comes from the environment; only Ctrl-C goes through."""
     try:
         yield
-    except EnvironmentFailedError:
+    except (EnvironmentFailedError, KeyboardInterrupt):
         raise
     except WorkerError as error:  # it names the environment and its seed
         raise EnvironmentFailedError(str(error)) from error
     except multiprocessing.TimeoutError as error:
         raise EnvironmentFailedError(f"the environment gave no answer: {error}") from error
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # SystemExit above all: the environment has no say over the run
         raise EnvironmentFailedError(
             f"the environment raised {describe_exception(error)}"
