@@ -69,8 +69,8 @@ class TrainingMeans:
         """The means; the next ones begin here."""
         values: dict[str, float] = {"rollout/episodes": len(self._episodes)}
         if self._episodes:
-            values["rollout/ep_rew_mean"] = _mean([e.total_reward for e in self._episodes])
-            values["rollout/ep_len_mean"] = _mean([e.length for e in self._episodes])
+            values["rollout/ep_rew_mean"] = float(np.mean([e.total_reward for e in self._episodes]))
+            values["rollout/ep_len_mean"] = float(np.mean([e.length for e in self._episodes]))
         self._episodes = []
         values["train/updates"] = self.updates
         if self._sums is not None:
@@ -228,7 +228,3 @@ class LogRows(Callback):
         model.logger.record("train/learning_rate", model.learner.optimizer.learning_rate)
         model.logger.dump(step)
         self._row_began, self._row_step = now, step
-
-
-def _mean(values: list[Any]) -> float:
-    return float(np.mean(values))
