@@ -143,12 +143,10 @@ def check_streams(streams: Values, count: int) -> Indices:
             f"streams: got shape {array.shape} of {array.dtype}, expected integers of shape (k,)"
         )
     numbers: Indices = array.astype(np.int64)
-    if not numbers.size:
-        return numbers
-    if numbers.min() < 0 or numbers.max() >= count:
-        wrong = numbers[(numbers < 0) | (numbers >= count)][0]
-        raise ValueError(f"streams: got {wrong}, expected 0 to {count - 1}")
-    if (times := np.bincount(numbers)).max() > 1:
+    outside = (numbers < 0) | (numbers >= count)
+    if outside.any():
+        raise ValueError(f"streams: got {numbers[outside][0]}, expected 0 to {count - 1}")
+    if (times := np.bincount(numbers, minlength=1)).max() > 1:
         twice = times.argmax()
         raise ValueError(f"streams: got {twice} more than once, expected different streams")
     return numbers
@@ -158,11 +156,6 @@ def require(name: str, fine: NDArray[np.bool_], streams: Indices, expected: str)
     """`fine` (k,) holds for every stream."""
     if not fine.all():
         raise ValueError(f"{name}: got stream {streams[~fine][0]}, expected {expected}")
-
-
-def check_vectors(name: str, x: Values, streams: Indices, width: int) -> Tensor:
-    """Finite float32 values (k, width)."""
-    return _finite(name, _floats(name, x, (streams.size, width)), streams)
 
 
 def check_rewards(x: Values, streams: Indices) -> Tensor:
@@ -178,7 +171,7 @@ def check_flags(name: str, x: Values, streams: Indices) -> NDArray[np.bool_]:
 def check_actions(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
     """int32 numbers (k,) in 0 … A−1 if discrete, else finite float32 (k, A)."""
     if not sizes.discrete:
-        return check_vectors("action", x, streams, sizes.action)
+        return _finite("action", _floats("action", x, (streams.size, sizes.action)), streams)
     array = _array("action", x)
     if array.dtype.kind not in "iu" or array.shape != streams.shape:
         raise ValueError(
