@@ -60,10 +60,7 @@ def adam_step(
         size = max(PIECE, moving.values.numel() // 32)
         to, pieces = ([y for x in g for y in x.reshape(-1).split(size)] for g in (slots, gradients))
         torch._foreach_copy_(to, pieces)
-        return step(
-            *moving, groups=groups, learning_rate=rates.learning_rate, taus=rates.taus,
-            fades=rates.fades, max_norm=rates.max_norm, betas=rates.betas, tiny=TINY,
-        )  # fmt: skip
+        return step(*moving, groups=groups, **rates._asdict(), tiny=TINY)
     beside = [x for g, gap in zip(gradients, gaps, strict=True) for x in (g, gap)]
     torch.cat([x.reshape(-1) for x in beside], out=moving.gradients)
     norms = []
