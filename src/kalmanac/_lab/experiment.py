@@ -84,8 +84,7 @@ class Experiment(AllSettings):
 
     def to_data(self) -> dict[str, Any]:
         """The experiment as JSON has it: mappings, lists, strings, numbers."""
-        data: dict[str, Any] = json.loads(json.dumps(self._said()))
-        return data
+        return json.loads(json.dumps(self._said()))
 
     def _said(self) -> dict[str, Any]:
         data = dataclasses.asdict(self)
