@@ -118,14 +118,26 @@ def judge(scan: str, backend: str, device: torch.device, dtype: torch.dtype) -> 
 def _problems_and_truths(scan: str, dtype: torch.dtype) -> list[tuple[Problem, Outcome]]:
     """Make problems with garbage where no value counts, and the truth without it."""
     make = _kalman_problem if scan == "kalman_scan" else _linear_problem
-    pairs = [make(shape, dtype, varying) for shape, varying in CASES]
+    pairs = [_clean_and_dirty(make(shape, varying), dtype) for shape, varying in CASES]
     where = (torch.device("cpu"), torch.float64)
     return [(dirty, _run(clean, "reference", *where)) for clean, dirty in pairs]
 
 
-def _kalman_problem(
-    shape: tuple[int, int, int], dtype: torch.dtype, varying: bool
-) -> tuple[Problem, Problem]:
+def _clean_and_dirty(problem: Problem, dtype: torch.dtype) -> tuple[Problem, Problem]:
+    """The problem with inputs rounded to `dtype`, and that with garbage where no value counts."""
+    masks = problem.masks
+    clean = {name: x.to(dtype).double() for name, x in problem.inputs.items()}
+    dirty = {name: x.clone() for name, x in clean.items()}
+    for x in dirty.values():
+        if x.dim() == 3:  # of every step
+            x[torch.arange(x.shape[1]) >= masks["lengths"][:, None]] = GARBAGE
+    if "observed" in masks:
+        _, w, r = dirty["projection"].chunk(3, -1)
+        w[~masks["observed"]] = r[~masks["observed"]] = GARBAGE
+    return problem._replace(inputs=clean), problem._replace(inputs=dirty)
+
+
+def _kalman_problem(shape: tuple[int, int, int], varying: bool) -> Problem:
     """`varying`: process noise of every step, and both noises as raw values before softplus."""
     batch, steps, channels = shape
     draw = torch.Generator().manual_seed(steps + varying)
@@ -150,21 +162,11 @@ def _kalman_problem(
     }
     masks = _masks(batch, steps, draw)
     masks["observed"] = torch.rand(batch, steps, generator=draw) > 0.3
-    inputs = {name: x.to(dtype).double() for name, x in inputs.items()}
-
-    padded = torch.arange(steps) >= masks["lengths"][:, None]
-    dirty = {name: x.clone() for name, x in inputs.items()}
-    dirty["projection"][padded] = GARBAGE
-    dirty["projection"][..., channels:][~masks["observed"]] = GARBAGE
-    if varying:
-        dirty["q"][padded] = GARBAGE
     call = _call_kalman_raw if varying else _call_kalman if steps < 100 else _call_kalman_packed
-    return Problem(inputs, masks, call), Problem(dirty, masks, call)
+    return Problem(inputs, masks, call)
 
 
-def _linear_problem(
-    shape: tuple[int, int, int], dtype: torch.dtype, varying: bool
-) -> tuple[Problem, Problem]:
+def _linear_problem(shape: tuple[int, int, int], varying: bool) -> Problem:
     """`varying`: a decay of every step."""
     batch, steps, channels = shape
     draw = torch.Generator().manual_seed(steps + varying)
@@ -175,15 +177,7 @@ def _linear_problem(
         "initial": torch.randn(channels, generator=draw, dtype=torch.float64),
         "state": torch.randn(batch, channels, generator=draw, dtype=torch.float64),
     }
-    masks = _masks(batch, steps, draw)
-    inputs = {name: x.to(dtype).double() for name, x in inputs.items()}
-
-    padded = torch.arange(steps) >= masks["lengths"][:, None]
-    dirty = {name: x.clone() for name, x in inputs.items()}
-    dirty["b"][padded] = GARBAGE
-    if varying:
-        dirty["a"][padded] = GARBAGE
-    return Problem(inputs, masks, _call_linear), Problem(dirty, masks, _call_linear)
+    return Problem(inputs, _masks(batch, steps, draw), _call_linear)
 
 
 def _masks(batch: int, steps: int, draw: torch.Generator) -> Named:
