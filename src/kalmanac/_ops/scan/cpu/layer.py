@@ -57,7 +57,8 @@ class _Layer(torch.autograd.Function):
     def forward(ctx, options, a, b, q, h, W, c, V, d, m_start, P_start):
         rows, steps, _ = h.shape
         channels = len(a)
-        wide, into = F.pad(h, (0, 1), value=1.0), _with_bias(W, c)
+        # (E + 1, kN): the bias is the weight of a one that stands beside h
+        wide, into = F.pad(h, (0, 1), value=1.0), torch.cat([W, c[:, None]], 1).mT.contiguous()
         work = _Work(options, (a, b, q), (m_start, P_start), wide, into)
         stored = rows if options.keep else work.longest
         beliefs = fresh((2, stored, steps, channels), h.dtype)
@@ -175,8 +176,3 @@ def row_pieces(rows: int, numbers: int) -> list[slice]:
     size = -(-rows // max(round(rows / size), 1))
     size = -(-size // threads) * threads
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)]
-
-
-def _with_bias(weight: Tensor, bias: Tensor) -> Tensor:
-    """Return (E + 1, kN): the bias is the weight of a one that stands beside h."""
-    return torch.cat([weight, bias[:, None]], 1).mT.contiguous()
