@@ -154,7 +154,9 @@ class EpisodeStreams:
             begun, moved, last_infos = ended, rows, infos
             last = [copied(_row(observation, i)) for i in rows.tolist()]
             if len(rows):
-                observation, infos = self._reset_ended(ended, infos)
+                with environment_at_work(), self._copies:
+                    observation, news = self.env.reset(options={"reset_mask": ended.copy()})
+                infos = _merged(infos, news, ended)
         else:
             begun, moved, last, last_infos = self._over, rows[:0], [], infos
             self._over = ended
@@ -189,14 +191,6 @@ class EpisodeStreams:
         account = state["account"]
         self._over, self._reward = account["over"].copy(), account["reward"].copy()
         self._length = account["length"].copy()
-
-    def _reset_ended(
-        self, ended: NDArray[np.bool_], infos: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes where some have ended; observations and infos of all."""
-        with environment_at_work(), self._copies:
-            observation, news = self.env.reset(options={"reset_mask": ended.copy()})
-        return observation, _merged(infos, news, ended)
 
     def _final_observations(self, rows: NDArray[np.int64], infos: Mapping[str, Any]) -> list[Any]:
         """The last observations of the episodes that ended."""
