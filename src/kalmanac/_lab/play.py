@@ -47,12 +47,10 @@ def find_model(run: str | os.PathLike[str], which: str) -> Path:
 
     FileNotFoundError where there is none.
     """
-    file = Path(run, MODELS[which])
-    if not file.is_file() and (shared := Path(run, FOLDER_MODEL)).is_file():
-        return shared
-    if not file.is_file():
-        raise FileNotFoundError(f"run: got {os.fspath(run)}, expected one with {file.name}")
-    return file
+    for name in (MODELS[which], FOLDER_MODEL):
+        if (file := Path(run, name)).is_file():
+            return file
+    raise FileNotFoundError(f"run: got {os.fspath(run)}, expected one with {MODELS[which]}")
 
 
 def record_episodes(
