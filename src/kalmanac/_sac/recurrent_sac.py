@@ -185,10 +185,8 @@ class RecurrentSAC(Agent):
         if self.logger.writes:
             members.append(LogRows(log_interval))
         if progress_bar:
-            start_step = self.num_timesteps
-            members.append(
-                Progress(total_timesteps, sys.stderr, every=log_interval, start=start_step)
-            )
+            start = self.num_timesteps
+            members.append(Progress(total_timesteps, sys.stderr, every=log_interval, start=start))
         for _ in self.advance(total_timesteps, members):
             pass
         return self
