@@ -96,7 +96,7 @@ class RunSettings(CheckedFields):
     """Environment steps, all parallel environments together."""
     num_envs: Annotated[int, AtLeast(1)] = 8
     """Environments that step at once."""
-    seed: Annotated[int, AtLeast(0)] = 0
+    seed: Annotated[int, Within(0, 2**64, "[)")] = 0
     """Decides all randomness."""
 
 
@@ -171,8 +171,9 @@ class SACSettings(EncoderSettings):
     privileged_critic: Annotated[bool, Fixed()] = False
     """The critic sees the true state beside the observation."""
     critic_clock: Annotated[bool, Fixed(), Later(unsaid=True)] = False
-    """The critic sees how many steps of the episode have passed: where the clock ends an episode,
-    values depend on it, and windows that begin anywhere do not tell it. The actor does not."""
+    """The critic sees how many steps of the episode have passed, of those that buffer_size leaves:
+    where the clock ends an episode, values depend on it, and windows that begin anywhere do not
+    tell it. The actor does not."""
     normalize_observations: Annotated[bool, Fixed()] = True
     """Observations are shifted and scaled by running statistics; discrete ones, bits and images are
     not, and neither is a privileged critic's state."""

@@ -273,6 +273,9 @@ def test_folders_of_different_experiments_differ():
         ("best-arm --sed 1", "flag: got '--sed'; did you mean '--seed'?"),
         ("best-arm --seed x", "--seed: got x, expected int"),
         ("best-arm --env-settings cst=1", "env_settings: got 'cst'; did you mean 'cost'?"),
+        ("track --env-settings horizon=a", "horizon: got 'a', expected an integer of at least 1"),
+        ("CartPole-v1 --env-settings foo=1", "env_settings: got {'foo': 1}, with which 'CartPole"),
+        (f"best-arm --seed {2**64}", f"seed: got {2**64}, expected an integer in [0, {2**64})"),
         ("best-arm --tau 2", "tau: got 2.0"),
         ("best-arm --config no.toml", "config: got no.toml: No such file or directory"),
         *((f"best-arm --device {name}", message) for name, message in BAD_DEVICES.items()),
@@ -350,6 +353,7 @@ def test_eval_gives_the_same_numbers_for_the_same_seed(trained, capsys):
     [
         ("{run} --env oot", "evaluation: got 'oot'; did you mean 'out'?"),
         ("{run} --episodes 0", "episodes: got 0, expected at least 1"),
+        ("{run} --seed -1", "seed: got -1, expected at least 0"),
         ("{run}/events", "expected one with experiment.json"),
         *((f"{{run}} --device {name}", message) for name, message in BAD_DEVICES.items()),
     ],

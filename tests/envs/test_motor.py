@@ -108,7 +108,7 @@ def test_a_flag_ends_the_observation():
 def test_misuse_is_refused():
     with pytest.raises(ValueError, match="load: got -1, expected a number of at least 0"):
         Motor(load=-1)
-    with pytest.raises(ValueError, match="horizon: got 0, expected at least 1"):
+    with pytest.raises(ValueError, match="horizon: got 0, expected an integer of at least 1"):
         Motor(horizon=0)
     env = Motor()
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):

@@ -82,7 +82,7 @@ def test_a_modules_names_become_vectors():
     [
         ("best_arm", "env: got 'best_arm', expected one of best-arm, .*did you mean 'best-arm'"),
         ("CartPol-v1", "did you mean 'CartPole-v1'"),
-        ("tests.envs.toys:Nothing", "env: got 'Nothing'"),
+        ("tests.envs.toys:Nothing", "got 'tests.envs.toys:Nothing', expected .*toys to have 'Noth"),
         ("no.such.module:Name", "expected a module to import"),
     ],
 )

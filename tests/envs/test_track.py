@@ -91,7 +91,10 @@ def test_a_state_goes_on_where_it_was_taken():
     [
         ({"decay": 1.0}, "decay: got 1.0, expected a number in"),
         ({"noise": -1}, "noise: got -1, expected a number of at least 0"),
-        ({"horizon": 0}, "horizon: got 0, expected at least 1"),
+        ({"noise": "a"}, "noise: got 'a', expected a number of at least 0"),
+        ({"horizon": 0}, "horizon: got 0, expected an integer of at least 1"),
+        ({"horizon": 2.5}, "horizon: got 2.5, expected an integer of at least 1"),
+        ({"horizon": None}, "horizon: got None, expected an integer of at least 1"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

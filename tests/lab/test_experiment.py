@@ -62,7 +62,7 @@ def test_the_hash_is_the_same_on_every_machine():
         ({"drawing": "epsodes"}, "drawing: got 'epsodes'; did you mean 'episodes'?"),
         ({"seed": 1.5}, "seed: got 1.5, expected int"),
         ({"seed": True}, "seed: got True, expected int"),
-        ({"seed": -1}, "seed: got -1, expected an integer of at least 0"),
+        ({"seed": -1}, "seed: got -1, expected an integer in [0, 18446744073709551616)"),
         ({"privileged": 1}, "privileged: got 1, expected true or false"),
         ({"ent_coef": "hot"}, "ent_coef: got 'hot', expected a number or auto"),
         ({"actor_hidden": 3}, "actor_hidden: got 3, expected a list of int"),

@@ -45,6 +45,7 @@ def play(call: Call) -> int:
     """The verb."""
     options: Options = call.options
     expect_at_least(1, options, "episodes")
+    expect_at_least(0, options, "seed")
     check_device(options.device)
     run = Path(call.words[0])
     experiment = read_trusted(run, options.trust, ask_on_terminal)

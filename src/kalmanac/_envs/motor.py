@@ -22,6 +22,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from kalmanac._envs.wrappers import count, deviation
+
 Floats = NDArray[np.float32]
 Matrix = NDArray[np.float64]
 
@@ -114,13 +116,7 @@ class Motor(gymnasium.Env[Floats, Floats]):
     unmeasured = (2,)  # the reference's place in the observation: no sensor reads it
 
     def __init__(self, load: float = 0.5, horizon: int = 200) -> None:
-        for name, value, fine, expected in (
-            ("load", load, 0 <= load < np.inf, "a number of at least 0"),
-            ("horizon", horizon, horizon >= 1, "at least 1"),
-        ):
-            if not fine:
-                raise ValueError(f"{name}: got {value!r}, expected {expected}")
-        self.load, self.horizon = float(load), int(horizon)
+        self.load, self.horizon = deviation("load", load), count("horizon", horizon, 1)
         step = discretized(SERVO, self.load)
         self._a, self._b = step.a.tolist(), step.b.tolist()
         low, high = np.linalg.eigh(step.q)

@@ -191,7 +191,12 @@ def environment(name: str) -> EnvironmentSpec:
                 f"env: got {name!r}, a {type(target).__name__}, "
                 "expected an EnvironmentSpec or a callable"
             )
-        name = attribute  # importing the module may have registered the id
+        if attribute not in gymnasium.registry:  # importing the module may have registered it
+            raise ValueError(
+                f"env: got {name!r}, expected {module} to have {attribute!r}, or to register it "
+                "with Gymnasium"
+            )
+        name = attribute
     if name not in gymnasium.registry:
         near = difflib.get_close_matches(name, [*ENVS, *gymnasium.registry], n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""

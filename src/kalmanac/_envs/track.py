@@ -13,6 +13,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from kalmanac._envs.sensors import share
+from kalmanac._envs.wrappers import count, deviation
+
 Floats = NDArray[np.float32]
 REACH = 4.0  # standard deviations: how far an estimate can go
 
@@ -41,14 +44,8 @@ class Track(gymnasium.Env[Floats, Floats]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
 
     def __init__(self, decay: float = 0.95, noise: float = 0.3, horizon: int = 64) -> None:
-        for name, value, fine, expected in (
-            ("decay", decay, 0 <= decay < 1, "a number in [0, 1)"),
-            ("noise", noise, 0 <= noise < np.inf, "a number of at least 0"),
-            ("horizon", horizon, horizon >= 1, "at least 1"),
-        ):
-            if not fine:
-                raise ValueError(f"{name}: got {value!r}, expected {expected}")
-        self.decay, self.noise, self.horizon = float(decay), float(noise), int(horizon)
+        self.decay = share("decay", decay)
+        self.noise, self.horizon = deviation("noise", noise), count("horizon", horizon, 1)
         largest = float(np.finfo(np.float32).max)  # finite, because Gymnasium's checker asks for it
         self.observation_space = spaces.Box(-largest, largest, (1,), np.float32)
         self.action_space = spaces.Box(-REACH, REACH, (1,), np.float32)

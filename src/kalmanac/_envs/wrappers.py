@@ -331,13 +331,14 @@ def float_box(space: gymnasium.Space[Any], what: str) -> spaces.Box:
 
 def deviation(name: str, value: Any) -> float:
     """Return a standard deviation, or raise ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not 0 <= value < np.inf:
         raise ValueError(f"{name}: got {value!r}, expected a number of at least 0")
     return float(value)
 
 
 def count(name: str, value: Any, least: int) -> int:
     """Return a number of steps, or raise ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
-    return value
+    return int(value)

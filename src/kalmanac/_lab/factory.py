@@ -129,7 +129,14 @@ def _make(
             **where,
             **settings,
         )
-    except (KeyboardInterrupt, ValueError, TypeError, ImportError, gymnasium.error.Error):
+    except TypeError as error:
+        if not experiment.env_settings:
+            raise
+        raise ValueError(
+            f"env_settings: got {dict(experiment.env_settings)}, with which {experiment.env!r} "
+            f"could not be made: {describe_exception(error)}"
+        ) from error
+    except (KeyboardInterrupt, ValueError, ImportError, gymnasium.error.Error):
         raise  # they say what is wrong, or are meant for all
     except BaseException as error:
         message = f"the environment could not be built: {describe_exception(error)}"
