@@ -5,7 +5,8 @@
         --steps 100000 --learning-starts 2000 --update-to-data 0.5 --actor-hidden 128 128 \
         --critic-hidden 128 128 --no-normalize-observations --eval-every 5000 --eval-episodes 32
 
-These are the settings of the motor's suite. An agent on the motor has to find out of its readings
+These are the settings of the motor's suite, but for its critic, which sees more than readings: here
+there is no more to see. An agent on the motor has to find out of its readings
 where the motor is, and what to do about it. Here the filter has done the former: it knows the
 motor, the noise, the delay, which readings are missing and the voltages, as it does for the
 engineer in motor.py. What an agent reaches here is what its control is worth, and the distance to

@@ -162,7 +162,7 @@ def rows_of(experiment: Experiment) -> Iterator[tuple[str, float]]:
     elif experiment.privileged:  # whatever is missing
         yield from ((agent, any_rate) for any_rate in RATES)
     else:
-        critic = ", critic sees the truth" * experiment.privileged_critic
+        critic = ", critic sees readings alone" * (not experiment.privileged_critic)
         if experiment.dropout_told or not rate:
             yield f"{agent}, told{critic}", rate
         if not experiment.dropout_told or not rate:  # there is nothing to be told

@@ -27,7 +27,7 @@ def test_agents_stand_beside_the_engineer_s_controllers(bench, tmp_path, capsys,
     own = {"env": motor.FILTERED, "noise": 0.0, "delay": 0}
     for name, changes in (
         ("behind", settings("memoryless", dropout=0.0).changed({**SHORT, **own})),
-        ("privileged", settings("vssm+kf").changed({**SHORT, "privileged_critic": True})),
+        ("plain", settings("vssm+kf").changed({**SHORT, "privileged_critic": False})),
     ):
         folders.append(str(tmp_path / name))
         run(changes, folders[-1], device="cpu", events=False)
@@ -40,7 +40,7 @@ def test_agents_stand_beside_the_engineer_s_controllers(bench, tmp_path, capsys,
     assert rows["vssm+kf, told"].keys() == {"0.5"}
     assert rows["gru, told"] == rows["gru, not told"]
     assert rows["memoryless behind the exact filter"].keys() == {"0.5"}
-    assert rows["vssm+kf, told, critic sees the truth"].keys() == {"0.5"}
+    assert rows["vssm+kf, told, critic sees readings alone"].keys() == {"0.5"}
     assert rows["oracle"].keys() == {"0", "0.2", "0.5"}
     assert len([name for name in rows if name.startswith("PI")]) == 6
     assert "PI behind the exact filter, best a" in said

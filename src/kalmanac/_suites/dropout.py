@@ -25,7 +25,14 @@ CONTROL = "dmc/cartpole-swingup"
 TASKS: dict[str, dict[str, Any]] = {
     # an estimate has no later consequences
     "track": {"gamma": 0.0, "ent_coef": 0.01, "learning_rate": 1e-3, "eval_episodes": 64},
-    "motor": {"gamma": 0.97, "noise": NOISE, "delay": DELAY, "eval_episodes": 32},
+    # a simulated motor knows its state, and the critic may see it
+    "motor": {
+        "gamma": 0.97,
+        "noise": NOISE,
+        "delay": DELAY,
+        "eval_episodes": 32,
+        "privileged_critic": True,
+    },
     CONTROL: {"eval_episodes": 10},
 }
 PRESETS = {f"dropout-{task.split('/')[-1]}": task for task in TASKS}
