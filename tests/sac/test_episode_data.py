@@ -78,6 +78,10 @@ WRONG = {
         "terminations": np.array([False, True, False, False, True])
     },
     "truncations: got int64 of shape (5,), expected flags": {"truncations": [0, 0, 0, 0, 1]},
+    "rewards[1]: got 1e+39, expected finite numbers of float32": {"rewards": [0, 1e39, 0, 0, 0]},
+    "rewards: got list, expected an array of numbers": {"rewards": [0, [1, 2], 0, 0, 0]},
+    "observations[0]: got inf, expected finite": {"observations": np.full((6, 3), 1e39)},
+    "actions: got array(3), expected 5 entries": {"actions": np.array(3)},
 }
 
 
@@ -90,6 +94,75 @@ def test_what_is_wrong_is_named_and_nothing_is_taken(message, change):
     assert model.replay.steps == 0
 
 
+TRUTH = np.ones((6, 1))
+WRONG_INFOS = {
+    ".infos['privileged'][2]: got nan, expected finite numbers of float32": (
+        {"privileged": np.where(np.arange(6)[:, None] == 2, np.nan, 0)}
+    ),
+    ".infos['privileged'][0]: got inf, expected finite": {"privileged": 1e39 * TRUTH},
+    ".infos['privileged']: got shape (6, 2), expected (6, 1)": {"privileged": np.ones((6, 2))},
+    ".infos['privileged']: got list, expected an array of numbers": {"privileged": list("abcdef")},
+    ".infos['privileged']: got None, expected 6 entries": {"privileged": None},
+    ".infos['privileged']: got 5 entries, expected 6": {"privileged": TRUTH[:5]},
+    ".infos: got 3, expected names with values": 3,
+}
+
+
+@pytest.mark.parametrize(("message", "infos"), WRONG_INFOS.items(), ids=WRONG_INFOS)
+def test_a_refusal_leaves_replay_statistics_and_open_episodes_as_they_were(message, infos):
+    model = small(
+        "gru", wandering(2, longest=1000), privileged_critic=True, normalize_observations=True
+    ).learn(30)
+    good = replace(walk(), infos={"privileged": TRUTH})
+    with pytest.raises((ValueError, TypeError), match=r"^episodes\[1\]") as error:
+        model.add_episodes([good, replace(good, infos=infos)])
+    assert str(error.value).startswith(f"episodes[1]{message}")
+    assert (model.replay.steps, model.normalizer.count) == (30, 32)
+    assert model.learn(10).replay.episodes == 2, "those under way go on"
+
+
+def test_an_episode_for_which_there_is_no_room_is_refused_before_any_is_taken():
+    model = small("gru", wandering(2), buffer_size=20).learn(10)
+    before = model.replay.episodes
+    with pytest.raises(ValueError, match=r"^episodes\[1\]: got 11 steps, expected at most 10, the"):
+        model.add_episodes([walk(10), walk(11)])
+    assert (model.replay.episodes, model.replay.steps) == (before, 10)
+    assert model.learn(10).num_timesteps == 20
+
+
+def test_images_and_features_of_an_episode_are_equally_many():
+    model = small("gru", Everything(), image_channels=(2,), image_features=3).learn(10)
+    good = next(model.episodes())
+    short = {**good.observations, "camera": good.observations["camera"][:1]}
+    with pytest.raises(ValueError, match=r"^episodes\[1\]\.observations: got 1 entries, expected"):
+        model.add_episodes([good, replace(good, observations=short)])
+    assert model.learn(4).replay.steps == 14
+
+
+def test_an_interruption_leaves_a_training_that_goes_on(monkeypatch):
+    model = small("gru", wandering(2, longest=1000)).learn(30)
+
+    def interrupted(episode):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model.replay, "add_episode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.add_episodes([walk()])
+    assert model.learn(10).num_timesteps == 40
+
+
+def test_spaces_of_refused_data_are_not_taken_over():
+    class Dataset(list):
+        observation_space, action_space = Wandering().observation_space, Wandering().action_space
+
+    model = small("gru")
+    with pytest.raises(ValueError, match=r"^episodes\[0\]\.rewards"):
+        model.add_episodes(Dataset([replace(walk(), rewards=["a"])]))
+    with pytest.raises(ValueError, match=r"^env: got None"):
+        _ = model.observation_space
+    assert model.add_episodes(Dataset([walk()])).episodes == 1
+
+
 def test_what_is_missing_is_named():
     model = small("gru", wandering(1))
     with pytest.raises(ValueError, match=r"^episodes\[0\]: got dict without rewards, expected it"):
@@ -98,6 +171,9 @@ def test_what_is_missing_is_named():
         model.add_episodes([replace(walk(), rewards=np.zeros(0))])
     with pytest.raises(ValueError, match=r"^episodes: got none"):
         model.add_episodes([])
+    for wrong, got in ((3, "int"), (None, "NoneType"), (walk(), "EpisodeData")):
+        with pytest.raises(TypeError, match=f"^episodes: got {got}, expected several, such as a"):
+            model.add_episodes(wrong)
     with pytest.raises(ValueError, match=r"^env: got None, expected one"):
         small("gru").add_episodes([walk()])
     with pytest.raises(ValueError, match=r"^set_spaces: got spaces, expected none"):

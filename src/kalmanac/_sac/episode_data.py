@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kalmanac._envs.extras import MissingExtraError
+from kalmanac._messages import expect_mapping
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay, StoredEpisode
 from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
@@ -50,14 +51,22 @@ class AddedEpisodes(NamedTuple):
 
 
 def encode_episodes(
-    episodes: Iterable[Any], problem: Problem, *, bootstrap_truncated: bool = True
-) -> list[StoredEpisode]:
+    episodes: Iterable[Any], problem: Problem, *, bootstrap_truncated: bool = True,
+    most_steps: int | None = None,
+) -> list[StoredEpisode]:  # fmt: skip
     """Episodes as a replay keeps them; ValueError that names the episode and step that is wrong.
 
-    Each has the fields of `EpisodeData`, as attributes or as keys.
+    Each has the fields of `EpisodeData`, as attributes or as keys, and up to `most_steps`. What is
+    returned no replay with that room refuses.
     """
-    encoder = _Encoder(problem, bootstrap_truncated)
-    found = [encoder(f"episodes[{i}]", episode) for i, episode in enumerate(episodes)]
+    if not isinstance(episodes, Iterable):
+        raise TypeError(
+            f"episodes: got {type(episodes).__name__}, expected several, such as a list of "
+            "EpisodeData"
+        )
+    encoder = _Encoder(problem, bootstrap_truncated, most_steps)
+    with np.errstate(over="ignore"):  # what is infinite in float32 is refused
+        found = [encoder(f"episodes[{i}]", episode) for i, episode in enumerate(episodes)]
     if not found:
         raise ValueError("episodes: got none, expected at least one")
     return found
@@ -80,8 +89,9 @@ def add_episodes(
 
 
 class _Encoder:
-    def __init__(self, problem: Problem, bootstrap_truncated: bool) -> None:
+    def __init__(self, problem: Problem, bootstrap_truncated: bool, most_steps: int | None) -> None:
         self.problem, self.bootstrap_truncated = problem, bootstrap_truncated
+        self.most_steps = most_steps
         privileged = problem.sizes.privileged > 0
         keys = problem.info_keys._asdict()
         self.reader = ObservationReader(
@@ -93,14 +103,17 @@ class _Encoder:
         steps = len(rewards)
         if not steps:
             raise ValueError(f"{name}: got no steps, expected at least one")
-        wrong = ~np.isfinite(rewards)
-        if wrong.any():
-            t = int(wrong.argmax())
-            raise ValueError(f"{name}.rewards[{t}]: got {rewards[t]}, expected finite numbers")
+        if self.most_steps is not None and steps > self.most_steps:
+            raise ValueError(
+                f"{name}: got {steps} steps, expected at most {self.most_steps}, the share of one "
+                "environment in buffer_size"
+            )
+        reward = rewards.astype(np.float32)
+        _require_finite(f"{name}.rewards", reward, rewards)
         ends = {
             key: self._ends(name, episode, key, steps) for key in ("terminations", "truncations")
         }
-        actions = np.asarray(_field(name, episode, "actions"))
+        actions = _array(f"{name}.actions", _field(name, episode, "actions"))
         _require_length(f"{name}.actions", actions, steps)
         encode = self.problem.actions.encode
         action = _encoded(f"{name}.actions", actions, encode, lambda x, t: x[t : t + 1])
@@ -116,7 +129,7 @@ class _Encoder:
                     "allowed action"
                 )
         terminated = ends["terminations"] or (ends["truncations"] and not self.bootstrap_truncated)
-        return StoredEpisode(observation, action, rewards.astype(np.float32), terminated)
+        return StoredEpisode(observation, action, reward, terminated)
 
     def _ends(self, name: str, episode: Any, key: str, steps: int) -> bool:
         flags = _column(f"{name}.{key}", _field(name, episode, key), "b")
@@ -133,23 +146,29 @@ class _Encoder:
         self, name: str, episode: Any, over: NDArray[np.bool_]
     ) -> Observation[NDArray[Any]]:
         rows = _field(name, episode, "observations")
-        infos = _field(name, episode, "infos", {}) or {}
-        where = f"{name}.observations"
+        infos = _field(name, episode, "infos", None)
+        infos = {} if infos is None else infos
+        expect_mapping(f"{name}.infos", infos)
+        where, truth = f"{name}.observations", f"{name}.infos['privileged']"
         for key in self.reader.info_keys | ({"privileged"} if self.reader.privileged else set()):
             if key in infos:
-                _require_length(f"{name}.infos[{key!r}]", infos[key], len(over))
-        encode = self.problem.observations.encode
-        vector = _encoded(where, rows, lambda x: encode(x).vector, _row)
-        _require_length(where, vector, len(over))
+                place, dtype = f"{name}.infos[{key!r}]", np.float32 if key == "privileged" else None
+                _require_length(place, infos[key], len(over))
+                infos = {**infos, key: _array(place, infos[key], dtype)}
+        encoded = _encoded(where, rows, self.problem.observations.encode, _row)
+        for part in (encoded.vector, encoded.images):
+            if part is not None:
+                _require_length(where, part, len(over))
         try:
             observation = self.reader.read(rows, infos, over=over)
         except ValueError as error:
             raise ValueError(f"{name}.{error}") from None
-        wrong = ~np.isfinite(observation.vector).all(1)
-        if wrong.any():
-            t = int(wrong.argmax())
-            got = observation.vector[t][~np.isfinite(observation.vector[t])][0]
-            raise ValueError(f"{where}[{t}]: got {got}, expected finite numbers")
+        _require_finite(where, observation.vector)
+        if observation.privileged is not None:
+            shape, wanted = observation.privileged.shape, (len(over), self.problem.sizes.privileged)
+            if shape != wanted:
+                raise ValueError(f"{truth}: got shape {shape}, expected {wanted}")
+            _require_finite(truth, observation.privileged)
         return observation
 
 
@@ -218,8 +237,16 @@ def _field(name: str, episode: Any, key: str, *default: Any) -> Any:
     raise ValueError(f"{name}: got {type(episode).__name__} without {key}, expected it")
 
 
+def _array(name: str, values: Any, dtype: type | None = None) -> NDArray[Any]:
+    try:
+        return np.asarray(values, dtype)
+    except (ValueError, TypeError):
+        got = type(values).__name__
+        raise ValueError(f"{name}: got {got}, expected an array of numbers") from None
+
+
 def _column(name: str, values: Any, kinds: str) -> NDArray[Any]:
-    array = np.asarray(values)
+    array = _array(name, values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
         wanted = "flags" if kinds == "b" else "numbers"
         raise ValueError(
@@ -228,14 +255,26 @@ def _column(name: str, values: Any, kinds: str) -> NDArray[Any]:
     return array
 
 
+def _require_finite(name: str, x: NDArray[np.float32], given: NDArray[Any] | None = None) -> None:
+    """Name the first step of `x` (T, …) with a number that is not finite, as it was `given`."""
+    if not np.isfinite(x).all():
+        at = tuple(np.argwhere(~np.isfinite(x))[0])
+        got = (x if given is None else given)[at]
+        raise ValueError(f"{name}[{at[0]}]: got {got}, expected finite numbers of float32")
+
+
 def _require_length(name: str, values: Any, length: int) -> None:
-    if len(values) != length:
-        raise ValueError(f"{name}: got {len(values)} entries, expected {length}")
+    try:
+        count = len(values)
+    except TypeError:
+        raise ValueError(f"{name}: got {values!r}, expected {length} entries") from None
+    if count != length:
+        raise ValueError(f"{name}: got {count} entries, expected {length}")
 
 
 def _encoded(
-    name: str, rows: Any, encode: Callable[[Any], NDArray[Any]], one: Callable[[Any, int], Any]
-) -> NDArray[Any]:
+    name: str, rows: Any, encode: Callable[[Any], Any], one: Callable[[Any, int], Any]
+) -> Any:
     """All rows at once; where that fails, the first row that fails by itself is named."""
     try:
         return encode(rows)

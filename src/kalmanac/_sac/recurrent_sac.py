@@ -43,6 +43,7 @@ from kalmanac._sac.model_file import read_model, write_model
 from kalmanac._sac.model_folder import write_model_folder
 from kalmanac._sac.observations import readings
 from kalmanac._sac.pretraining import Pretraining
+from kalmanac._sac.problem import Problem
 from kalmanac._sac.progress import Progress
 from kalmanac._sac.replay_buffer import read_buffer, write_buffer
 from kalmanac._sac.sb3_arguments import LEARN, LOAD, answering
@@ -95,22 +96,30 @@ class RecurrentSAC(Agent):
         is taken. Statistics of `normalize_observations` and `normalize_rewards` count them. In an
         environment, episodes under way end as truncated, and what was added counts as warm-up.
         """
-        if self._problem is None and (spaces := spaces_of(episodes)) is not None:
-            self.set_spaces(*spaces)
-        problem = self._known()[0]
+        spaces = spaces_of(episodes) if self._problem is None else None
+        problem = self._known()[0] if spaces is None else Problem(*spaces)
         training, bootstraps = self._training, self.settings.bootstrap_truncated
         if training is not None:
             bootstraps = training.collector.bootstrap_truncated
-        found = encode_episodes(episodes, problem, bootstrap_truncated=bool(bootstraps))
         if training is None and self._data is None:
             size = self.settings.buffer_size
-            self._data = Replay(problem.sizes, 1, capacity=size, device=self.device)
-        replay = self.replay
+            replay = Replay(problem.sizes, 1, capacity=size, device=self.device)
+        else:
+            replay = self.replay
+        found = encode_episodes(
+            episodes, problem, bootstrap_truncated=bool(bootstraps),
+            most_steps=replay.capacity and replay.capacity // replay.streams,
+        )  # fmt: skip
+        if spaces is not None:
+            self.set_spaces(*spaces)
+        if training is None:
+            self._data = replay
         replay.close()
-        added = add_episodes(replay, found, self.normalizer, self.return_scale)
-        if training is not None:
-            self._training = self._new_training(training.collector.streams.env, replay)
-        return added
+        try:
+            return add_episodes(replay, found, self.normalizer, self.return_scale)
+        finally:  # also of an interruption: the episodes that the training had open have ended
+            if training is not None:
+                self._training = self._new_training(training.collector.streams.env, replay)
 
     def episodes(self) -> Iterator[EpisodeData]:
         """The replay's episodes in the environment's own units, each as far as it has come."""
