@@ -7,7 +7,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
-from kalmanac._checked_fields import Above, AtLeast, CheckedFields, MayBeInfinite, Within
+from kalmanac._checked_fields import (
+    Above,
+    AtLeast,
+    CheckedFields,
+    MayBeInfinite,
+    Within,
+    bounded,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +81,15 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, words):
         Filter(**changes)
     assert str(refusal.value).startswith(words)
     assert "\n" not in str(refusal.value)
+
+
+def test_arguments_take_the_numbers_that_fields_take():
+    assert bounded("updates", np.int64(3), int, AtLeast(0)) == 3
+    assert type(bounded("updates", np.int64(3), int, AtLeast(0))) is int
+    assert type(bounded("share", 1, float, Within(0, 1))) is float
+    for wrong in (1.5, 2.0, "a", -1, True, None, float("nan")):
+        with pytest.raises(ValueError, match=r"^updates: got .*, expected an integer of at least"):
+            bounded("updates", wrong, int, AtLeast(0))
+    for wrong in ("a", -0.1, 2, True, None, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"^share: got .*, expected a number in \[0, 1\]$"):
+            bounded("share", wrong, float, Within(0, 1))

@@ -15,10 +15,13 @@ import inspect
 import math
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kalmanac._messages import expect_known, spell
+
+Number = TypeVar("Number", int, float)
 
 
 class AtLeast(NamedTuple):
@@ -142,6 +145,19 @@ def fitting(name: str, value: Any, hint: Any) -> Any:
     elif isinstance(value, get_origin(hint) or hint):
         return value
     raise TypeError(f"{name}: got {value!r}, expected {spell(hint)}")
+
+
+def bounded(name: str, value: Any, kind: type[Number], bound: AtLeast | Within) -> Number:
+    """An argument as the number that it is to be: what a field takes, and one error for the rest.
+
+    "updates: got 1.5, expected an integer of at least 0" is that error.
+    """
+    with suppress(TypeError, ValueError):
+        number: Number = fitting(name, value, kind)
+        if bound.holds(number):
+            return number
+    noun = "an integer" if kind is int else "a number"
+    raise ValueError(f"{name}: got {value!r}, expected {noun} {bound}")
 
 
 def _one_of(name: str, value: Any, hint: Any) -> Any:

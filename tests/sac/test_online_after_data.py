@@ -101,12 +101,19 @@ def test_an_agent_that_was_never_pretrained_makes_the_usual_updates():
 
 
 def test_only_as_far_as_values_are_trusted_it_goes_on_with_better_actions():
+    class Trusting(Listener):
+        def __init__(self, trust):
+            super().__init__()
+            self.trust = trust
+
+        def on_update(self, model, metrics):
+            model.learner.trust.fill_(self.trust)
+
     model = pretrained(0.4)
     for trust, stays in ((1.0, 0.4), (0.75, 0.7), (0.5, 1.0), (0.1, 1.0)):
-        model.learner.trust.fill_(trust)
-        model.pretrain(0, near_data=0.4)
+        model.pretrain(1, near_data=0.4, callback=Trusting(trust))
         assert model.learner.pretrained.near_data == pytest.approx(stays)
-    assert model.pretrain(0, near_data=0).learner.pretrained.near_data == 0
+    assert model.pretrain(1, near_data=0).learner.pretrained.near_data == 0
 
 
 def test_what_data_taught_outlasts_values_that_are_guesses():

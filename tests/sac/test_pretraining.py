@@ -1,6 +1,7 @@
 """Updates from data alone: what they minimize, what they count, and what they learn."""
 
 import io
+import re
 import sys
 from dataclasses import replace
 
@@ -184,9 +185,47 @@ def test_updates_are_counted_shown_and_can_be_stopped(monkeypatch):
             return model.num_updates < 8
 
     assert model.pretrain(10, callback=Stop()).num_updates == 8
-    for wrong in (-0.1, 1.5):
-        with pytest.raises(ValueError, match=r"near_data: got .*, expected a number in"):
-            model.pretrain(1, near_data=wrong)
+
+
+@pytest.mark.parametrize(
+    ("updates", "other", "message"),
+    [
+        *(
+            (wrong, {}, f"updates: got {wrong!r}, expected an integer of at least 0")
+            for wrong in (1.5, "a", -1, True, None)
+        ),
+        *(
+            (1, {"near_data": wrong}, f"near_data: got {wrong!r}, expected a number in [0, 1]")
+            for wrong in (-0.1, 1.5, "a", None, float("nan"))
+        ),
+        (1, {"log_interval": 0}, "log_interval: got 0, expected an integer of at least 1"),
+    ],
+)
+def test_what_is_wrong_is_named_and_later_training_clones_nothing(updates, other, message):
+    model = small("gru", Wandering())
+    model.add_episodes([walk()])
+    before, heard = model.learner.pretrained, Listener()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        model.pretrain(updates, callback=heard, **other)
+    assert model.learner.pretrained == before
+    assert (model.num_updates, heard.starts) == (0, 0)
+
+
+def test_no_updates_leave_the_model_as_it_was():
+    model = small("gru", Wandering())
+    empty = small("gru", Wandering())
+    model.add_episodes([walk()])
+    for one in (model, empty):
+        before, weights = one.learner.pretrained, one.get_parameters()
+        assert one.pretrain(0, progress_bar=True).num_updates == 0
+        assert one.learner.pretrained == before
+        assert same(one.get_parameters(), weights)
+    with pytest.raises(ValueError, match="replay: got no transitions yet"):
+        empty.pretrain(1)
+    assert empty.learner.pretrained.near_data == 0, "it has not begun"
+    model.pretrain(1)
+    assert model.pretrain(0).learner.pretrained.updates == 1
+    assert model.learner.pretrained.near_data == 1
 
 
 def test_the_seed_decides_and_every_call_draws_other_batches():

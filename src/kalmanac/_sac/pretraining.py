@@ -12,8 +12,9 @@ from kalmanac._ops.graphed_call import can_record
 from kalmanac._replay.buffer import Replay
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac.callbacks import Callbacks
-from kalmanac._sac.config import AgentSettings
+from kalmanac._sac.config import AgentSettings, Pretrained
 from kalmanac._sac.cuda_graph import GraphedUpdates, Work
+from kalmanac._sac.data_update import trusted
 from kalmanac._sac.learner import Metrics
 from kalmanac._sac.policy import Policy
 
@@ -69,7 +70,10 @@ class Pretraining(Work):
             self._graphed = GraphedUpdates([self], policy.device, record=settings.graph)
 
     def make(self, updates: int, model: "RecurrentSAC", callbacks: Callbacks) -> None:
-        """Make and count so many updates of `model`, unless a callback ends it before."""
+        """Make and count so many updates of `model`, unless a callback ends it before.
+
+        `learner.pretrained` changes with the first of them.
+        """
         learner = self.policy.learner
         before = learner.pretrained.updates
         callbacks.on_start(model)
@@ -79,12 +83,20 @@ class Pretraining(Work):
                 self._near.fill_(self.reached)
                 metrics = self.update()
                 model.num_updates += 1
-                learner.pretrained = learner.pretrained._replace(updates=done + 1)
+                learner.pretrained = Pretrained(  # what is saved on the way has copied
+                    1.0 if self.near else 0.0, model.num_timesteps, self.replay.steps,
+                    updates=done + 1,
+                )  # fmt: skip
                 callbacks.on_update(model, metrics)
                 if not callbacks.on_step(model):
                     break
         finally:
             callbacks.on_end(model)
+        if updates:
+            moves = float(trusted(1 - self.reached, learner.trust))
+            learner.pretrained = learner.pretrained._replace(
+                near_data=self.near and 1 - moves, trust=float(learner.trust)
+            )
 
     def update(self) -> Metrics:
         """Sample a batch and learn from it; on CUDA, as a replayed graph unless settings say no."""

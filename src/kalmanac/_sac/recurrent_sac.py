@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from kalmanac._checked_fields import AtLeast, Within, bounded
 from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.agent import Agent
 from kalmanac._sac.callbacks import AnyCallbacks, Callbacks
 from kalmanac._sac.config import Pretrained, plain_settings
-from kalmanac._sac.data_update import trusted
 from kalmanac._sac.episode_data import (
     AddedEpisodes,
     EpisodeData,
@@ -145,8 +145,10 @@ class RecurrentSAC(Agent):
             callback: `on_update` and `on_step` are called after every update.
             progress_bar: a terminal shows a bar; elsewhere a line comes every `log_interval`.
         """
-        if not 0 <= near_data <= 1:
-            raise ValueError(f"near_data: got {near_data!r}, expected a number in [0, 1]")
+        updates = bounded("updates", updates, int, AtLeast(0))
+        near_data = bounded("near_data", near_data, float, Within(0, 1))
+        log_interval = bounded("log_interval", log_interval, int, AtLeast(1))
+        callbacks = Callbacks(callback)
         if self._policy_alone:
             raise ValueError(
                 "pretrain: got a model of a policy alone, expected one with its critic"
@@ -156,20 +158,10 @@ class RecurrentSAC(Agent):
             policy, self.settings, self.replay, near=near_data,
             seed=[self.seed, self.num_timesteps, start],
         )  # fmt: skip
-        callbacks = Callbacks(callback)
         if progress_bar:
             bar = Progress(updates, sys.stderr, every=log_interval, start=start, unit="updates")
             callbacks.members.append(bar)
-        learner = policy.learner
-        learner.pretrained = Pretrained(  # what is saved on the way has copied
-            1.0 if near_data else 0.0, self.num_timesteps, self.replay.steps,
-            updates=learner.pretrained.updates,
-        )  # fmt: skip
         work.make(updates, self, callbacks)
-        moves = float(trusted(1 - work.reached, learner.trust))
-        learner.pretrained = learner.pretrained._replace(
-            near_data=near_data and 1 - moves, trust=float(learner.trust)
-        )
         return self
 
     @answering(LEARN)
