@@ -30,7 +30,7 @@ def test_a_function_is_called_after_every_vector_step_and_false_ends_the_trainin
 def test_functions_of_sb3_are_told_what_ours_are_called_with():
     with pytest.raises(TypeError, match=r"callback: got .*one argument, the model \(SB3 calls"):
         small("memoryless", wandering(2)).learn(8, lambda told, everything: True)
-    for wrong in ([3], [Callback], "often"):
+    for wrong in (3, 0.5, [3], [Callback], "often"):
         with pytest.raises(TypeError, match=r"callback: got \w+, expected a Callback or a funct"):
             small("memoryless", wandering(2)).learn(8, wrong)
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from kalmanac._sac.eval_callback import EvalCallback
 from kalmanac._sac.evaluation import Evaluation, evaluate_policy
 from tests.sac.counting import Counting, counting_vector
 
@@ -63,9 +64,14 @@ def test_no_wins_where_none_are_told():
     assert Evaluation(np.zeros(2), np.ones(2, np.int64)).win_rate is None
 
 
-def test_no_episodes_is_refused():
-    with pytest.raises(ValueError, match="n_eval_episodes: got 0, expected at least 1"):
-        evaluate_policy(Always(), Counting((1,)), 0)
+@pytest.mark.parametrize("wrong", [0, 1.5, "a", True, None])
+def test_episodes_are_a_number_of_at_least_one(wrong):
+    message = rf"^n_eval_episodes: got {wrong!r}, expected an integer of at least 1$"
+    with pytest.raises(ValueError, match=message):
+        evaluate_policy(Always(), Counting((1,)), wrong)
+    with pytest.raises(ValueError, match=message):
+        EvalCallback(Counting((1,)), n_eval_episodes=wrong)
+    assert len(evaluate_policy(Always(), Counting((1,)), np.int64(2)).returns) == 2
 
 
 @EACH

@@ -360,6 +360,19 @@ def test_seeds_and_sizes_are_checked_by_name(tmp_path):
     assert type(model).load(tmp_path / "model").seed == 3
 
 
+@pytest.mark.parametrize("wrong", ["10", float("nan"), -5, True, 1.5, None])
+def test_steps_of_a_training_are_a_number_of_at_least_none(wrong, tmp_path):
+    model, heard = small("memoryless", wandering(1), tensorboard_log=tmp_path), Listener()
+    logger, message = model.logger, f"^total_timesteps: got {wrong!r}, expected an integer of at"
+    with pytest.raises(ValueError, match=message):
+        model.learn(wrong, heard)
+    with pytest.raises(ValueError, match=message):
+        next(model.advance(wrong, heard))
+    assert model.logger is logger
+    assert (model.num_timesteps, heard.starts) == (0, 0)
+    assert model.learn(0).learn(np.int64(3)).num_timesteps == 3
+
+
 def test_evaluating_in_the_training_environment_is_refused():
     env = wandering(2)
     with pytest.raises(ValueError, match="env: got the environment of the training"):

@@ -113,6 +113,12 @@ def test_wrong_formats_are_refused(tmp_path):
         Logger(tmp_path, ["json"])
     with pytest.raises(ValueError, match="folder: got None, expected one for stdout, csv"):
         Logger(formats=["stdout", "csv"])
-    with pytest.raises(ValueError, match="log_interval: got 0, expected at least 1"):
-        small("memoryless", wandering(1), verbose=1).learn(1, log_interval=0)
+    for how in ({"tensorboard_log": tmp_path}, {"verbose": 1}, {}):
+        model = small("memoryless", wandering(1), **how)
+        logger = model.logger
+        with pytest.raises(
+            ValueError, match="log_interval: got 0, expected an integer of at least"
+        ):
+            model.learn(1, log_interval=0, progress_bar=True)
+        assert model.logger is logger
     assert list(tmp_path.iterdir()) == [], "nothing before the first row"

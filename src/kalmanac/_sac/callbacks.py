@@ -146,8 +146,8 @@ class Callbacks(Callback):
     """Several callbacks, called in order."""
 
     def __init__(self, callbacks: AnyCallbacks = None) -> None:
-        alone = callbacks is None or isinstance(callbacks, Callback) or callable(callbacks)
-        each: Any = [callbacks] if alone else callbacks
+        several = isinstance(callbacks, Iterable) and not isinstance(callbacks, Callback)
+        each: Any = callbacks if several and not callable(callbacks) else [callbacks]
         self.members = [as_callback("callback", one) for one in each if one is not None]
 
     def on_start(self, model: "RecurrentSAC") -> None:

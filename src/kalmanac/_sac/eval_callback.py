@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kalmanac._checked_fields import AtLeast, bounded
 from kalmanac._files.durable import make_folder, write_whole
 from kalmanac._sac.callbacks import AnyCallback, Callback, as_callback
 from kalmanac._sac.episode_streams import Environment, as_vector, share_an_environment
@@ -67,11 +68,8 @@ class EvalCallback(Callback):
         verbose: int = 1, *, seed: int | None = None, max_steps: int = MOST_STEPS,
         each_step: EachStep | None = None,
     ) -> None:  # fmt: skip
-        for name, value in (
-            ("n_eval_episodes", n_eval_episodes),
-            ("eval_freq", eval_freq),
-            ("max_steps", max_steps),
-        ):
+        n_eval_episodes = bounded("n_eval_episodes", n_eval_episodes, int, AtLeast(1))
+        for name, value in (("eval_freq", eval_freq), ("max_steps", max_steps)):
             if value < 1:
                 raise ValueError(f"{name}: got {value}, expected at least 1")
         self.eval_env = as_vector(eval_env)

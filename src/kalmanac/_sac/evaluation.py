@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from kalmanac._checked_fields import AtLeast, bounded
 from kalmanac._envs.action_codecs import action_codec
 from kalmanac._envs.observation_codecs import observation_codec
 from kalmanac._sac.environment_failure import EnvironmentFailedError
@@ -122,8 +123,7 @@ def evaluate_policy(
         >>> mean < 0
         True
     """
-    if n_eval_episodes < 1:
-        raise ValueError(f"n_eval_episodes: got {n_eval_episodes}, expected at least 1")
+    n_eval_episodes = bounded("n_eval_episodes", n_eval_episodes, int, AtLeast(1))
     if max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}, expected at least 1")
     vector = as_vector(env)

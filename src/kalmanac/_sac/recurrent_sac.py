@@ -179,6 +179,8 @@ class RecurrentSAC(Agent):
             progress_bar: a terminal shows a bar; elsewhere a line is written every `log_interval`
                 steps.
         """
+        total_timesteps = bounded("total_timesteps", total_timesteps, int, AtLeast(0))
+        log_interval = bounded("log_interval", log_interval, int, AtLeast(1))
         members = Callbacks(callback).members
         if self.tensorboard_log is not None and self._log_name != tb_log_name:
             self._log_name, folder = tb_log_name, next_folder(self.tensorboard_log, tb_log_name)
@@ -196,6 +198,7 @@ class RecurrentSAC(Agent):
         self, total_timesteps: int, callback: AnyCallbacks = None
     ) -> Iterator["RecurrentSAC"]:
         """Train as `learn` does, with a pause after every vector step and its updates."""
+        total_timesteps = bounded("total_timesteps", total_timesteps, int, AtLeast(0))
         loop = TrainingLoop([self.member(total_timesteps, callback)])
         try:
             with closing(loop.steps()) as steps:

@@ -182,8 +182,6 @@ class LogRows(Callback):
     """Gives the model's logger a row every so many environment steps, and one at the end."""
 
     def __init__(self, every: int) -> None:
-        if every < 1:
-            raise ValueError(f"log_interval: got {every}, expected at least 1")
         self.every = every
         self._means = TrainingMeans()
         self._began = self._row_began = time.perf_counter()
