@@ -27,6 +27,15 @@ def test_a_function_is_called_after_every_vector_step_and_false_ends_the_trainin
     assert listener.steps == [2, 4, 6, 8]
 
 
+@pytest.mark.parametrize("kind", [np.bool_, np.array, torch.tensor])
+def test_false_of_numpy_and_of_pytorch_ends_the_training_too(kind):
+    model = small("memoryless", wandering(2))
+    assert model.learn(40, lambda model: kind(model.num_timesteps < 10)).num_timesteps == 10
+    for goes_on in (None, 0, np.float32(0), np.zeros(2, bool)):
+        before = model.num_timesteps
+        assert model.learn(4, lambda model, x=goes_on: x).num_timesteps == before + 4
+
+
 def test_functions_of_sb3_are_told_what_ours_are_called_with():
     with pytest.raises(TypeError, match=r"callback: got .*one argument, the model \(SB3 calls"):
         small("memoryless", wandering(2)).learn(8, lambda told, everything: True)

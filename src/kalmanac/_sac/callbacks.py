@@ -119,8 +119,11 @@ class FunctionCallback(Callback):
         self.function = function
 
     def on_step(self, model: "RecurrentSAC") -> bool:
-        """Call it; only False ends the training."""
-        return self.function(model) is not False
+        """Call it; only False ends the training, NumPy's and PyTorch's too."""
+        answer: Any = self.function(model)
+        if getattr(answer, "shape", None) == ():
+            answer = answer.item()
+        return answer is not False
 
 
 def as_callback(name: str, given: Any) -> Callback:
