@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from kalmanac._sac.eval_callback import EvalCallback
 from kalmanac._sac.recurrent_sac import RecurrentSAC
-from kalmanac._sac.training_log import Logger
+from kalmanac._sac.training_log import Logger, next_folder
 from tests.sac.small import Listener, small, wandering
 
 
@@ -73,6 +73,19 @@ def test_tensorboard_gets_a_folder_for_each_model(tmp_path, capsys):
     loaded.learn(4)
     assert (tmp_path / "RecurrentSAC_3").is_dir()
     assert RecurrentSAC.load(tmp_path / "m").tensorboard_log is None
+
+
+@pytest.mark.parametrize("name", ["a", "a[1]", "a*", "?", "a/b", ".."])
+def test_the_number_after_the_highest_follows_a_name_whatever_it_holds(name, tmp_path):
+    parent = tmp_path / "a" / "logs"
+    for n in (1, 2):
+        folder = next_folder(parent, name)
+        assert folder == parent / f"{name}_{n}"
+        folder.mkdir(parents=True)
+    (parent / f"{name}_9").mkdir()
+    (parent / f"{name}_x").mkdir()
+    (parent / "ab_30").mkdir()
+    assert next_folder(parent, name) == parent / f"{name}_10"
 
 
 def test_what_is_written_down_changes_nothing(tmp_path):

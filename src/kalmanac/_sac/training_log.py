@@ -1,5 +1,6 @@
 """A training's metrics as rows: means since the row before, and a logger for them in Python."""
 
+import glob
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -173,9 +174,11 @@ def _writer(name: str, folder: Path) -> MetricWriter:
 
 def next_folder(parent: str | os.PathLike[str], name: str) -> Path:
     """NAME_1 below the parent, or the number after the highest there."""
-    numbers = [path.name.removeprefix(f"{name}_") for path in Path(parent).glob(f"{name}_*")]
+    first = Path(parent) / f"{name}_"  # a name may itself hold folders
+    found = first.parent.glob(f"{glob.escape(first.name)}*")
+    numbers = [path.name.removeprefix(first.name) for path in found]
     last = max((int(number) for number in numbers if number.isdecimal()), default=0)
-    return Path(parent) / f"{name}_{last + 1}"
+    return first.with_name(f"{first.name}{last + 1}")
 
 
 class LogRows(Callback):
