@@ -1,5 +1,7 @@
 """The training loop: its account of steps and updates, warm-up, callbacks, changes of env."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -358,6 +360,16 @@ def test_seeds_and_sizes_are_checked_by_name(tmp_path):
     model = small("memoryless", wandering(2), seed=np.int64(3), gamma=np.float32(0.5))
     model.save(tmp_path / "model")
     assert type(model).load(tmp_path / "model").seed == 3
+
+
+@pytest.mark.parametrize("wrong", ["gpu", "meta", "", None, True, torch.device("meta")])
+def test_devices_are_refused_as_on_the_command_line(wrong, tmp_path):
+    small("memoryless", wandering(1)).save(tmp_path / "model")
+    for call in (RecurrentSAC, partial(RecurrentSAC.load, tmp_path / "model")):
+        with pytest.raises(ValueError, match=r"^device: got .*, expected auto, cpu or cuda$"):
+            call(device=wrong)
+        with pytest.raises(ValueError, match=r"^device: got 'cuda:99', expected one that is there"):
+            call(device="cuda:99")
 
 
 @pytest.mark.parametrize("wrong", ["10", float("nan"), -5, True, 1.5, None])

@@ -49,7 +49,8 @@ def resolve(device: str, *, gpu: bool) -> str:
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """Choose a device: "auto" is CUDA where it is available, else the CPU."""
+    """Choose a device: "auto" is CUDA where it is available, else the CPU. See `check_device`."""
+    check_device(device)
     if device == "auto":
         device = resolve(device, gpu=torch.cuda.is_available())
     chosen = torch.device(device)
@@ -58,10 +59,10 @@ def choose_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def check_device(device: str, *, here: bool = True) -> None:
+def check_device(device: str | torch.device, *, here: bool = True) -> None:
     """Raise ValueError unless `device` is auto, the CPU, or a GPU; if `here`, of this machine."""
     parsed: torch.device | None = None
-    with suppress(RuntimeError):
+    with suppress(RuntimeError, TypeError):
         parsed = torch.device("cpu" if device == "auto" else device)
     if parsed is None or parsed.type not in ("cpu", "cuda"):
         raise ValueError(f"device: got {device!r}, expected auto, cpu or cuda")

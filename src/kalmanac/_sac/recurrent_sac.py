@@ -308,8 +308,7 @@ class RecurrentSAC(Agent):
                 or `ent_coef`; those that decide its networks are refused.
         """
         document = read_model(path)
-        device = choose_device(device)
-        torch.Generator(device)  # a device that is not there is no fault of the file
+        device = choose_device(device)  # one that is not there is no fault of the file
         with reading(path):
             config = config_of(document)
             problem = check_model(document, cls(**config, device=device).settings)
