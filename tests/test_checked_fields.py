@@ -87,7 +87,8 @@ def test_arguments_take_the_numbers_that_fields_take():
     assert bounded("updates", np.int64(3), int, AtLeast(0)) == 3
     assert type(bounded("updates", np.int64(3), int, AtLeast(0))) is int
     assert type(bounded("share", 1, float, Within(0, 1))) is float
-    for wrong in (1.5, 2.0, "a", -1, True, None, float("nan")):
+    assert type(bounded("steps", 1e5, int, AtLeast(0))) is int
+    for wrong in (1.5, "a", -1, True, None, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"^updates: got .*, expected an integer of at least"):
             bounded("updates", wrong, int, AtLeast(0))
     for wrong in ("a", -0.1, 2, True, None, float("nan"), float("inf")):

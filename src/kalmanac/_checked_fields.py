@@ -150,8 +150,11 @@ def fitting(name: str, value: Any, hint: Any) -> Any:
 def bounded(name: str, value: Any, kind: type[Number], bound: AtLeast | Within) -> Number:
     """An argument as the number that it is to be: what a field takes, and one error for the rest.
 
-    "updates: got 1.5, expected an integer of at least 0" is that error.
+    "updates: got 1.5, expected an integer of at least 0" is that error. Steps are often written as
+    1e5: a whole float is an integer here.
     """
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
     with suppress(TypeError, ValueError):
         number: Number = fitting(name, value, kind)
         if bound.holds(number):

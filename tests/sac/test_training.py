@@ -382,7 +382,7 @@ def test_steps_of_a_training_are_a_number_of_at_least_none(wrong, tmp_path):
         next(model.advance(wrong, heard))
     assert model.logger is logger
     assert (model.num_timesteps, heard.starts) == (0, 0)
-    assert model.learn(0).learn(np.int64(3)).num_timesteps == 3
+    assert model.learn(0).learn(np.int64(1)).learn(2e0).num_timesteps == 3
 
 
 def test_evaluating_in_the_training_environment_is_refused():
