@@ -219,6 +219,12 @@ def played(bench, tmp_path, model):
     return bench("export").Pt2(model.export(tmp_path / "agent.pt2"), 1)
 
 
+def test_a_pt2_file_of_images_alone(bench, tmp_path):
+    model = small("gru", ImageIdentity(), normalize_observations=True, normalize_rewards=True)
+    found = compare(model, ImageIdentity(), played(bench, tmp_path, model), 10)
+    assert "actions" in found
+
+
 def test_other_dtypes_and_shapes_and_names_that_collide(bench, tmp_path):
     model = small("memoryless", Plain())
     player = played(bench, tmp_path, model)

@@ -39,7 +39,9 @@ class ExportedStep(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.problem, self.distribution = problem, distribution
-        self.normalizers = [x for x in (normalizer, return_scale) if x is not None]
+        numbers = problem.sizes.observation > 0  # a .pt2 file takes no tensors of size 0
+        scales = (normalizer if numbers else None, return_scale)
+        self.normalizers = [x for x in scales if x is not None]
         self.actor = copy.deepcopy(learner.averaged).cpu().requires_grad_(False).eval()
         leaves = problem.observations.leaves
         self.parts = dict(zip(_names(leaves), leaves, strict=True))
