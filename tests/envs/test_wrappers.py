@@ -1,3 +1,4 @@
+from copy import deepcopy
 from functools import partial
 
 import gymnasium
@@ -52,6 +53,25 @@ def test_a_vector_that_hides_its_environments_is_left_alone():
     assert not hidden.reached
     with hidden:
         pass
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_vector_whose_environments_have_handed_out_copies_can_be_copied(whole):
+    class Own(Reusing):
+        def __deepcopy__(self, memo):
+            return Own()
+
+    vector = SyncVectorEnv([Own if whole else Reusing] * 2, autoreset_mode=SAME_STEP)
+    copying = CopiesHandedOut(vector)
+    with copying:
+        vector.reset(seed=0)
+    other_copying, other = deepcopy((copying, vector))
+    with copying, other_copying:
+        for env, one in zip(vector.envs, other.envs, strict=True):
+            assert type(one) is type(env)
+            assert type(one.unwrapped) is type(env.unwrapped)
+            assert one.unwrapped is not env.unwrapped
+        assert not hasattr(other.envs[0], "what it has not")
 
 
 def played(env, steps=30):

@@ -280,6 +280,8 @@ class _CopyingEnv:
         return *rest, told_action_mask(self._env, info) if self._masks else info
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_env" or name.startswith("__"):  # as a copy is asked, before it has one
+            raise AttributeError(name)
         return getattr(self._env, name)
 
 
