@@ -109,6 +109,18 @@ def test_what_is_said_of_a_reading_is_as_late_as_the_reading():
         assert np.array_equal(delayed[3:], prompt[:-3])
 
 
+@pytest.mark.parametrize(
+    "layer", [lambda x: ObservationDropout(x, 0.5), lambda x: ObservationDelay(x, 1)]
+)
+def test_what_is_said_of_a_reading_is_a_bool(layer):
+    class Vague(Clock):
+        def reset(self, **how):
+            return super().reset(**how)[0], {"observed": "no"}
+
+    with pytest.raises(ValueError, match=r'info\["observed"\]: got \'no\', expected True or False'):
+        layer(Vague()).reset(seed=0)
+
+
 def test_frames_are_repeated_until_the_end():
     env = FrameRepeat(Clock(10), 4)
     env.reset(seed=0)

@@ -1,5 +1,6 @@
 """What environments tell beside their observations, on its way into the replay."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -143,6 +144,25 @@ def test_what_gymnasium_cannot_stack_is_read_too():
     observation = reader(observed=True, action_mask=True).read(np.ones((2, 1), np.float32), infos)
     assert observation.observed.tolist() == [False, True]
     assert observation.action_mask.tolist() == [[True, False, True], [True] * 3]
+
+
+@pytest.mark.parametrize("word", [True, np.bool_(True), np.array(True), np.array([True])])
+def test_a_word_that_a_reading_is_there_is_a_bool(word):
+    infos = {"observed": [word, False]}
+    observation = reader(observed=True).read(np.ones((2, 1), np.float32), infos)
+    assert observation.observed.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("word", ["no", "False", np.nan, 0.3, None, 1, [], [True, True]])
+def test_a_word_that_is_no_bool_is_refused(word):
+    named = re.escape(f'info["observed"]: got {word!r}, expected True or False')
+    with pytest.raises(ValueError, match=named):
+        reader(observed=True).read(np.ones((2, 1), np.float32), {"observed": [True, word]})
+    alone = np.array([None, None])
+    alone[0] = word
+    infos = {"observed": alone, "_observed": np.array([True, False])}
+    with pytest.raises(ValueError, match=named):
+        reader(observed=True).read(np.ones((2, 1), np.float32), infos)
 
 
 def test_a_reading_that_is_missing_may_be_no_number():

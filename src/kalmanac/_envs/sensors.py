@@ -24,6 +24,7 @@ from kalmanac._envs.wrappers import (
     count,
     deviation,
     float_box,
+    told_observed,
 )
 from kalmanac._settings import CorruptionSettings
 
@@ -188,9 +189,9 @@ class ObservationDropout(CorruptionWrapper):
 
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return the reading, or zeros."""
+        there = told_observed(info.get("observed", True))
         likely = self._after_missing if self._missing else self._after_there
         self._missing = bool(self.stream.random() < (self.probability if first else likely))
-        there = bool(info.get("observed", True))
         info["observed"] = there and not (self._missing and self.told)
         reading = np.zeros_like(observation) if self._missing else observation
         if self.unmeasured:
@@ -230,7 +231,7 @@ class ObservationDelay(CorruptionWrapper):
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
         """Return the reading of `steps` steps ago."""
         # copied: an environment may go on in the array that it has handed out
-        now = (copy.deepcopy(observation), bool(info.get("observed", True)))
+        now = (copy.deepcopy(observation), told_observed(info.get("observed", True)))
         self._pending = [now] * (self.steps + 1) if first else [*self._pending[1:], now]
         arrived, there = self._pending[0]
         if "observed" in info:

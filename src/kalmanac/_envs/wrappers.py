@@ -344,3 +344,11 @@ def count(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name}: got {value!r}, expected an integer of at least {least}")
     return int(value)
+
+
+def told_observed(value: Any) -> bool:
+    """Return what `info["observed"]` says, a bool of Python's or NumPy's, or raise ValueError."""
+    told = np.asarray(value)
+    if told.dtype != np.bool_ or told.size != 1:
+        raise ValueError(f'info["observed"]: got {value!r}, expected True or False')
+    return bool(told.item())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import ActionCodec
 from kalmanac._envs.observation_codecs import ObservationCodec
-from kalmanac._envs.wrappers import CopiesHandedOut
+from kalmanac._envs.wrappers import CopiesHandedOut, told_observed
 from kalmanac._observation import Observation
 
 Bools = NDArray[np.bool_]
@@ -77,7 +77,7 @@ class ObservationReader:
         if self.observed:
             present, values = _of_rows(infos, "observed", rows)
             parts["observed"] = np.ones(len(rows), np.bool_)
-            parts["observed"][present] = [bool(value) for value in values]
+            parts["observed"][present] = [told_observed(value) for value in values]
         if self.action_mask:
             mask = np.ones((len(rows), self.actions.size), np.bool_)
             if self.observations.has_action_mask:
