@@ -177,6 +177,10 @@ def test_what_is_missing_or_too_much_is_said():
         model.predict(batch, state, previous_reward=1.0)
     with pytest.raises(ValueError, match="previous_reward: got nan in row 1, expected finite"):
         model.predict(batch, state, previous_reward=[1, np.nan])
+    with pytest.raises(ValueError, match=r"previous_reward: got 1e\+39 in row 1, expected finite"):
+        model.predict(batch, state, previous_reward=[1, 1e39])
+    with pytest.raises(ValueError, match="previous_reward: got 'x', expected numbers"):
+        model.predict(batch, state, previous_reward="x")
     with pytest.raises(ValueError, match="previous_reward: got one, expected none"):
         plain.predict(batch, previous_reward=[0, 0])
     session = model.session()

@@ -138,16 +138,21 @@ def read_rewards(given: Any, starts: Bools) -> NDArray[np.float32]:
             "previous_reward: got none, expected the reward of the last step: the agent was made "
             "with previous_reward=True"
         )
-    rewards = np.zeros(len(starts)) if given is None else np.asarray(given, np.float64).reshape(-1)
-    if len(rewards) != len(starts):
-        raise ValueError(f"previous_reward: got {len(rewards)} numbers, expected {len(starts)}")
-    rewards = np.where(starts, 0.0, rewards)
+    try:
+        told = np.asarray(np.zeros(len(starts)) if given is None else given, np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise ValueError(f"previous_reward: got {given!r}, expected numbers") from None
+    if len(told) != len(starts):
+        raise ValueError(f"previous_reward: got {len(told)} numbers, expected {len(starts)}")
+    told = np.where(starts, 0.0, told)
+    with np.errstate(over="ignore"):
+        rewards = told.astype(np.float32)
     if not np.isfinite(rewards).all():
         row = int(np.isfinite(rewards).argmin())
         raise ValueError(
-            f"previous_reward: got {rewards[row]} in row {row}, expected finite numbers"
+            f"previous_reward: got {told[row]} in row {row}, expected finite numbers in float32"
         )
-    return rewards.astype(np.float32)
+    return rewards
 
 
 def _without_missing(observation: Arrays) -> Arrays:
