@@ -132,3 +132,25 @@ def test_the_scale_is_saved_with_the_model(tmp_path):
     assert loaded.return_scale.factor == model.return_scale.factor
     loaded.learn(30)
     assert loaded.return_scale.count == 90
+
+
+def test_parameters_take_the_scale_along():
+    settings = {"previous_reward": True, "normalize_rewards": True}
+    one = small("gru", wandering(2), **settings).learn(60)
+    other = small("gru", wandering(2), **settings, seed=9)
+    parameters, running = one.get_parameters(), other.return_scale.running.copy()
+    other.set_parameters(parameters)
+    assert other.return_scale.factor == one.return_scale.factor != 1.0
+    assert other.return_scale.count == one.return_scale.count == 60
+    np.testing.assert_array_equal(other.return_scale.running, running)
+    observation = np.ones((2, 3), np.float32)
+    actions = []
+    for model in (one, other):
+        _, state = model.predict(observation, deterministic=True)
+        actions += [model.predict(observation, state, None, True, previous_reward=[50.0, -9.0])[0]]
+    np.testing.assert_array_equal(*actions)
+    older = {name: x for name, x in parameters.items() if not name.startswith("return_scale.")}
+    with pytest.raises(ValueError, match=r"return_scale\.count: got none, expected otherwise"):
+        other.set_parameters(older)
+    other.set_parameters(older, exact_match=False)
+    assert other.return_scale.factor == one.return_scale.factor

@@ -17,7 +17,7 @@ from kalmanac._replay.buffer import Replay
 from kalmanac._sac.config import AgentSettings, Arguments, plain_settings, takes
 from kalmanac._sac.episode_streams import Environment, as_vector
 from kalmanac._sac.learner import Learner, Metrics
-from kalmanac._sac.model_check import learned_tensors, with_parameters
+from kalmanac._sac.model_check import STATISTICS, learned_tensors, plain, with_parameters
 from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
 from kalmanac._sac.observations import InfoKeys, read_rewards
 from kalmanac._sac.policy import Policy, PolicyState, Session
@@ -199,8 +199,8 @@ class Agent:
 
     def get_parameters(self) -> dict[str, Tensor]:
         """Copies of everything learned, by name: actor.…, critic.…, target.…, log_alpha, Adam's
-        averages, adam.…, and the observations' statistics, normalizer.…; `predict` acts by
-        averaged.…, unless `average_policy` is False."""
+        averages, adam.…, and the statistics of observations, normalizer.…, and of returns,
+        return_scale.…; `predict` acts by averaged.…, unless `average_policy` is False."""
         return learned_tensors({"learner": self.learner.state_dict()}) | self._statistics()
 
     def set_parameters(
@@ -213,21 +213,23 @@ class Agent:
             exact_match: False leaves what is not named as it is. An actor without averaged weights
                 begins its average anew.
         """
-        statistics = self._statistics()
-        own = self.learner.state_dict() | statistics
+        own = self.learner.state_dict() | self._statistics()
         state = with_parameters(own, load_path_or_dict, exact_match)
-        statistics = {name.partition(".")[2]: state.pop(name) for name in statistics}
+        for kind, scale in self._scales().items():
+            gathered = {name: plain(state.pop(f"{kind}.{name}")) for name in STATISTICS}
+            scale.load_state_dict(scale.state_dict() | gathered)
         self.learner.load_state_dict(state)
-        if self.normalizer is not None:
-            known = self.normalizer.state_dict() | statistics
-            self.normalizer.load_state_dict(known | {"count": int(statistics["count"])})
+
+    def _scales(self) -> dict[str, ObservationNormalizer | ReturnScale]:
+        scales = {"normalizer": self.normalizer, "return_scale": self.return_scale}
+        return {kind: scale for kind, scale in scales.items() if scale is not None}
 
     def _statistics(self) -> dict[str, Tensor]:
-        if self.normalizer is None:
-            return {}
-        state = self.normalizer.state_dict()
-        names = ("count", "mean", "squares")
-        return {f"normalizer.{name}": torch.as_tensor(state[name]) for name in names}
+        return {
+            f"{kind}.{name}": torch.as_tensor(scale.state_dict()[name], dtype=dtype)
+            for kind, scale in self._scales().items()
+            for name, dtype in STATISTICS.items()
+        }
 
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:

@@ -63,6 +63,8 @@ MODERATE = {
     "layers": 4, "width": 512, "embedding": 128, "context": 4096, "images": 0, "features": 1024,
 }  # fmt: skip
 _WINDOW = ("context_length", "burn_in")
+# what observations and rewards are scaled by, as tensors
+STATISTICS = {"count": torch.int64, "mean": torch.float64, "squares": torch.float64}
 CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
 _SWITCHES = [name for name, x in get_type_hints(AgentSettings).items() if bool in (x, *get_args(x))]
 
@@ -195,7 +197,7 @@ def with_temperature(
 def with_parameters(
     own: Mapping[str, Tensor], given: Mapping[str, Tensor], exact_match: bool
 ) -> dict[str, Tensor]:
-    """A learner's `own` state with the tensors that are `given` for `set_parameters`.
+    """An agent's `own` learned state with the tensors that are `given` for `set_parameters`.
 
     Averaged weights that are not given are those of an actor that is.
     """
@@ -210,6 +212,11 @@ def with_parameters(
     anew = "actor" in groups and "averaged" not in groups
     kept = {name: x for name, x in own.items() if not (anew and name.startswith("averaged."))}
     return kept | dict(given)
+
+
+def plain(x: Tensor) -> Any:
+    """What a statistic is outside of tensors by name: one number, or a tensor in float64."""
+    return x.double() if x.dim() else x.item()
 
 
 def learned_tensors(document: Mapping[str, Any]) -> dict[str, Tensor]:
