@@ -1,5 +1,8 @@
 """What people are used to from SB3 and sb3-contrib works, or is answered with our name for it."""
 
+import math
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -105,6 +108,48 @@ def test_some_parameters_alone_are_taken_over_where_that_is_meant():
         other.set_parameters({"nothing": x}, exact_match=False)
     with pytest.raises(TypeError, match=r"load_path_or_dict: got str.*RecurrentSAC\.load reads"):
         other.set_parameters("model.zip")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"log_alpha": 1.0}, "log_alpha: got float, expected a tensor"),
+        ({"log_alpha": np.float32(1)}, "log_alpha: got float32, expected a tensor"),
+        ({"log_alpha": torch.tensor(-math.inf)}, "log_alpha: got NaN or infinity, expected finite"),
+        ({"adam.steps": torch.tensor(3)}, "adam.steps: got torch.int64, expected floating-point"),
+        ({"normalizer.count": math.nan}, "normalizer.count: got float, expected a tensor"),
+        ({"normalizer.count": torch.tensor(math.nan)}, "normalizer.count: got nan, expected a num"),
+        ({"normalizer.count": torch.tensor(-3)}, "normalizer.count: got -3, expected a number of"),
+        ({"normalizer.count": torch.tensor(True)}, "normalizer.count: got True, expected a number"),
+        ({"normalizer.mean": torch.full((3,), math.inf)}, "normalizer.mean: got NaN or infinity"),
+        ({"normalizer.squares": -torch.ones(3)}, "normalizer.squares: got -1, expected numbers of"),
+        ({"return_scale.count": torch.tensor(0.5)}, "return_scale.count: got 0.5, expected a num"),
+        ({"return_scale.squares": torch.tensor(-2.0)}, "return_scale.squares: got -2, expected"),
+        ({"return_scale.mean": torch.ones(2)}, r"return_scale.mean: got shape (2,), expected ()"),
+        ({3: torch.ones(3)}, "load_path_or_dict: got dict, expected tensors by name"),
+    ],
+)
+@pytest.mark.parametrize("exact_match", [True, False])
+def test_parameters_that_nobody_has_learned_change_nothing(change, told, exact_match):
+    settings = {"normalize_observations": True, "normalize_rewards": True}
+    one, other = (small("memoryless", wandering(1), seed=seed, **settings) for seed in (1, 2))
+    one.learn(30)
+    before = other.get_parameters()
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(told)}"):
+        other.set_parameters(one.get_parameters() | change, exact_match)
+    assert all(torch.equal(x, before[name]) for name, x in other.get_parameters().items())
+
+
+def test_weights_that_are_no_numbers_are_refused_as_load_does():
+    model = small("memoryless", wandering(1))
+    name, x = next(iter(model.get_parameters().items()))
+    for wrong, told in ((x * math.nan, "got NaN or infinity"), (x.long(), r"got torch\.int64")):
+        with pytest.raises((TypeError, ValueError), match=f"^{re.escape(name)}: {told}, expected"):
+            model.set_parameters({name: wrong}, exact_match=False)
+    with pytest.raises(TypeError, match=f"^{re.escape(name)}: got ndarray, expected a tensor"):
+        model.set_parameters({name: x.numpy()}, exact_match=False)
+    certain = small("memoryless", wandering(1), ent_coef=0.0)
+    certain.set_parameters(certain.get_parameters())
 
 
 SPACES = {

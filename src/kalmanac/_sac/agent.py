@@ -214,7 +214,7 @@ class Agent:
                 begins its average anew.
         """
         own = self.learner.state_dict() | self._statistics()
-        state = with_parameters(own, load_path_or_dict, exact_match)
+        state = with_parameters(own, load_path_or_dict, exact_match, self.settings.ent_coef)
         for kind, scale in self._scales().items():
             gathered = {name: plain(state.pop(f"{kind}.{name}")) for name in STATISTICS}
             scale.load_state_dict(scale.state_dict() | gathered)

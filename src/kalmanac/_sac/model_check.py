@@ -65,6 +65,7 @@ MODERATE = {
 _WINDOW = ("context_length", "burn_in")
 # what observations and rewards are scaled by, as tensors
 STATISTICS = {"count": torch.int64, "mean": torch.float64, "squares": torch.float64}
+GATHERED = ("normalizer.", "return_scale.")  # how their names begin
 CONFIG = {entry.name for entry in fields(AgentSettings)} | {"seed"}
 _SWITCHES = [name for name, x in get_type_hints(AgentSettings).items() if bool in (x, *get_args(x))]
 
@@ -137,29 +138,20 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     """ValueError or TypeError where what a model has learned is not finite, or of other shapes."""
     tensors = learned_tensors(document)
     check_shapes(tensors, shapes)
-    for name, x in tensors.items():
-        if not x.is_floating_point():
-            raise TypeError(f"{name}: got {x.dtype}, expected floating-point numbers")
-        fixed = name == "log_alpha" and document["config"].get("ent_coef") == 0  # log 0
-        adam = name.startswith("adam.")  # squares may overflow: then the weights stay as they are
-        if not (fixed or adam or x.float().isfinite().all()):
-            raise ValueError(f"{name}: got NaN or infinity, expected finite numbers")
+    _check_weights(tensors, document["config"].get("ent_coef"))
     counts = {name: document[name] for name in ("num_timesteps", "num_updates")}
     state = document["normaliser"]
     if state is not None:
-        counts["normalizer.count"] = state["count"]
-        for name in ("mean", "squares"):
-            if not state[name].isfinite().all() or (state["squares"] < 0).any():
-                raise ValueError(f"{name}: got {state[name]}, expected finite numbers")
+        _check_statistics({f"normalizer.{name}": state[name] for name in STATISTICS})
         if not 0 < state["clip"] < math.inf:
             raise ValueError(f"clip: got {state['clip']!r}, expected a positive number")
     if (scale := document.get("return_scale")) is not None:
-        counts["return_scale.count"] = scale["count"]
-        if scale["running"].dim() != 1:
-            raise ValueError(f"running: got {scale['running'].dim()} axes, expected one")
-        for name in ("mean", "squares", "running"):
-            if not torch.as_tensor(scale[name]).isfinite().all() or scale["squares"] < 0:
-                raise ValueError(f"{name}: got {scale[name]}, expected finite numbers")
+        for name, axes in {"mean": 0, "squares": 0, "running": 1}.items():
+            if (got := torch.as_tensor(scale[name]).dim()) != axes:
+                raise ValueError(f"{name}: got {got} axes, expected {axes}")
+        _check_statistics(
+            {f"return_scale.{name}": scale[name] for name in (*STATISTICS, "running")}
+        )
     before = Pretrained(*document.get("pretrained", ()))
     counts |= {f"pretrained.{k}": getattr(before, k) for k in ("steps", "data", "updates")}
     if not 0 <= before.near_data <= 1:
@@ -167,8 +159,36 @@ def check_learned(document: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     if not -1 <= before.trust <= 1:
         raise ValueError(f"trust: got {before.trust!r}, expected a number in [-1, 1]")
     for name, number in counts.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")
+        _check_count(name, number)
+
+
+def _check_weights(tensors: Mapping[str, Tensor], ent_coef: object) -> None:
+    """ValueError or TypeError where weights, of an agent with this `ent_coef`, are not finite."""
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise TypeError(f"{name}: got {x.dtype}, expected floating-point numbers")
+        fixed = name == "log_alpha" and ent_coef == 0  # log 0
+        adam = name.startswith("adam.")  # squares may overflow: then the weights stay as they are
+        if not (fixed or adam or x.float().isfinite().all()):
+            raise ValueError(f"{name}: got NaN or infinity, expected finite numbers")
+
+
+def _check_statistics(statistics: Mapping[str, Any]) -> None:
+    """ValueError where counts, means and squares, by name, are none that can be gathered."""
+    for name, x in statistics.items():
+        if name.endswith(".count"):
+            _check_count(name, x)
+            continue
+        numbers = torch.as_tensor(x, dtype=torch.float64)
+        if not numbers.isfinite().all():
+            raise ValueError(f"{name}: got NaN or infinity, expected finite numbers")
+        if name.endswith(".squares") and (numbers < 0).any():
+            raise ValueError(f"{name}: got {numbers.min():g}, expected numbers of at least 0")
+
+
+def _check_count(name: str, number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(f"{name}: got {number!r}, expected a number of at least 0")
 
 
 def with_temperature(
@@ -195,23 +215,28 @@ def with_temperature(
 
 
 def with_parameters(
-    own: Mapping[str, Tensor], given: Mapping[str, Tensor], exact_match: bool
+    own: Mapping[str, Tensor], given: Mapping[str, Tensor], exact_match: bool, ent_coef: object
 ) -> dict[str, Tensor]:
     """An agent's `own` learned state with the tensors that are `given` for `set_parameters`.
 
-    Averaged weights that are not given are those of an actor that is.
+    Averaged weights that are not given are those of an actor that is. What no agent with this
+    `ent_coef` can have learned is refused.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise TypeError(
             f"load_path_or_dict: got {type(given).__name__}, expected tensors by name; "
             "RecurrentSAC.load reads files"
         )
+    learned_tensors({"learner": given})
     known = own if exact_match else {name: own[name] for name in given if name in own}
     check_shapes(given, {name: tuple(x.shape) for name, x in known.items()})
+    gathered = {name: plain(x) for name, x in given.items() if name.startswith(GATHERED)}
+    _check_statistics(gathered)
+    _check_weights({name: x for name, x in given.items() if name not in gathered}, ent_coef)
     groups = {name.partition(".")[0] for name in given}
     anew = "actor" in groups and "averaged" not in groups
     kept = {name: x for name, x in own.items() if not (anew and name.startswith("averaged."))}
-    return kept | dict(given)
+    return kept | {name: x.detach() for name, x in given.items()}
 
 
 def plain(x: Tensor) -> Any:
