@@ -1,10 +1,12 @@
 """The codecs: flat features in, the environment's own actions out."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,6 +194,19 @@ def test_the_privileged_space_is_found_through_wrappers_and_copies():
     assert privileged_space(BestArmVector(2)) == privileged_space(BestArm())
     for env in (Identity(), SyncVectorEnv([Identity])):
         assert privileged_space(env) is None
+
+
+# Python warns of a fork where other tests have left threads
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_environments_in_other_processes_are_asked_for_their_privileged_space():
+    wrapped = partial(gymnasium.wrappers.TimeLimit, NoisyIntegrator(), 5)
+    for make, space in ((wrapped, NoisyIntegrator().privileged_space), (Identity, None)):
+        env = AsyncVectorEnv([make] * 2)
+        try:
+            assert privileged_space(env) == space
+            env.reset(seed=0)  # it is alive
+        finally:
+            env.close()
 
 
 def test_a_strange_privileged_space_is_refused():

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from kalmanac._observation import Observation
 from kalmanac._replay.buffer import Replay
@@ -16,8 +16,8 @@ from kalmanac._sac.networks import read_history
 from kalmanac._sac.recurrent_sac import RecurrentSAC
 from tests.envs.kinds import Everything, Forbidden, ImageIdentity, LastReading, copies
 from tests.sac.counting import acted
-from tests.sac.reusing import Reusing, vector
-from tests.sac.small import Listener, small, wandering
+from tests.sac.reusing import Closed, Reusing, vector
+from tests.sac.small import Listener, Wandering, small, wandering
 
 KINDS = {
     "image": ImageIdentity,
@@ -76,6 +76,37 @@ def test_what_is_learned_from_is_what_was_shown_though_arrays_are_reused(kind, m
     (actual, *metrics), (true, *same) = runs
     assert all(torch.equal(x, true[name]) for name, x in actual.items())
     assert metrics == same
+
+
+# Python warns of a fork where other tests have left threads
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("known", [False, True], ids=["asked", "given before"])
+def test_a_critic_sees_the_true_state_of_environments_in_other_processes(known):
+    model, one = small("memoryless", privileged_critic=True), Wandering()
+    if known:
+        model.set_spaces(
+            one.observation_space, one.action_space, privileged_space=one.privileged_space
+        )
+    env = AsyncVectorEnv([Wandering] * 2, autoreset_mode=MODES[0])
+    try:
+        model.set_env(env)
+        model.learn(40)
+    finally:
+        env.close()
+    assert model.learner.sizes.privileged == 1
+    assert model.num_updates > 0
+
+
+def test_who_hides_the_true_state_is_told_how_to_declare_it():
+    how = "as an attribute of its own or of each of its environments"
+    hiding = Closed(wandering(2))
+    with pytest.raises(ValueError, match=f"declares no privileged_space, {how}"):
+        small("memoryless", hiding, privileged_critic=True)
+    model = small("memoryless", wandering(2), privileged_critic=True)
+    with pytest.raises(ValueError, match=rf"env\.privileged_space: got None, .* training, {how}"):
+        model.set_env(hiding)
+    hiding.privileged_space = Wandering().privileged_space
+    model.set_env(hiding)
 
 
 @every_kind

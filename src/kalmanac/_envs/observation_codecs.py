@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from kalmanac._envs.action_codecs import ActionCodec
@@ -306,11 +306,15 @@ def privileged_space(env: Environment) -> spaces.Box | None:
     """Return the space of `info["privileged"]`, an environment's true state; None: it has none.
 
     An environment declares it as an attribute `privileged_space`; wrappers and copies in a
-    `SyncVectorEnv` are looked through. An `AsyncVectorEnv` hides it in other processes: None.
+    `SyncVectorEnv` are looked through, and those of an `AsyncVectorEnv` are asked.
     """
     layer: Any = env
     while layer is not None:
         space = getattr(layer, "privileged_space", None)
+        if space is None and isinstance(layer, AsyncVectorEnv):
+            # first whether there is one: what an environment cannot answer ends all processes
+            known = all(layer.call("has_wrapper_attr", "privileged_space"))
+            space = layer.get_attr("privileged_space")[0] if known else None
         if space is not None:
             if not isinstance(space, spaces.Box) or len(space.shape) != 1:
                 raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")

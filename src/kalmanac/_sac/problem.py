@@ -14,6 +14,7 @@ from kalmanac._sac.model_file import space_from_json, space_to_json
 from kalmanac._sac.observations import Arrays, InfoKeys, ObservationReader, info_keys
 
 Space = gymnasium.Space[Any]
+DECLARED = "as an attribute of its own or of each of its environments"
 
 
 class Problem:
@@ -58,7 +59,8 @@ class Problem:
         truth = privileged_space(env) if privileged else None
         if privileged and truth is None:
             raise ValueError(
-                f"privileged_critic: got True, expected False: {env} declares no privileged_space"
+                f"privileged_critic: got True, expected False: {env} declares no privileged_space, "
+                f"{DECLARED}"
             )
         space, actions = env.single_observation_space, env.single_action_space
         # codecs first: they refuse what cannot be used before anything is reset
@@ -74,7 +76,8 @@ class Problem:
         ):
             own = getattr(self, name)
             if got != own:
-                raise ValueError(f"env.{name}: got {got}, expected {own} as in training")
+                how = f", {DECLARED}" if got is None else ""
+                raise ValueError(f"env.{name}: got {got}, expected {own} as in training{how}")
 
     def observe(
         self, observation: Any, *, action_masks: Any = None, observed: Any = None
