@@ -352,9 +352,11 @@ def test_predictions_that_draw_do_not_change_the_training():
 
 
 def test_seeds_and_sizes_are_checked_by_name(tmp_path):
-    for seed in (-1, 0.5, True):
+    for seed in (-1, 0.5, True, 2**64):
         with pytest.raises(ValueError, match="seed: got"):
             small("memoryless", wandering(2), seed=seed)
+    with pytest.raises(ValueError, match="seed: got 1000000000000000000000, expected an integer"):
+        small("memoryless", wandering(2)).set_random_seed(10**21)
     with pytest.raises(ValueError, match="buffer_size: got 1, expected at least one"):
         small("memoryless", wandering(2), buffer_size=1)
     model = small("memoryless", wandering(2), seed=np.int64(3), gamma=np.float32(0.5))

@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from kalmanac._checked_fields import Within, bounded
 from kalmanac._ops.device import choose_device
 from kalmanac._replay.buffer import Replay
 from kalmanac._sac.config import AgentSettings, Arguments, plain_settings, takes
@@ -186,7 +187,7 @@ class Agent:
 
     def set_random_seed(self, seed: int) -> None:
         """Decide the actions that `predict` draws from now on; the training's are its own."""
-        self._predicting.manual_seed(seed)
+        self._predicting.manual_seed(_seed(seed))
 
     def session(self, *, deterministic: bool = True) -> Session:
         """An object that acts and remembers: `session.act(observation)`, `session.reset()`."""
@@ -271,6 +272,4 @@ def _seed(seed: int | None) -> int:
     """The seed as a plain number; one drawn from the system for None."""
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed: got {seed!r}, expected an integer of at least 0, or None")
-    return int(seed)
+    return bounded("seed", seed, int, Within(0, 2**64, "[)"))
