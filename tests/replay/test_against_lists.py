@@ -205,6 +205,14 @@ def test_a_copy_writes_into_itself(recorded):
         assert torch.equal(x, before[name]), name
 
 
+def test_a_copy_draws_what_it_takes_in():
+    twin = Twin(DISCRETE, 2, None)
+    twin.replay = copy.deepcopy(twin.replay)
+    twin.begin([0, 1])
+    step(twin, 3)
+    twin.sample(20, 8, packed=True)
+
+
 def test_what_was_outgrown_is_not_kept(recorded):
     twin, tapes = recorded
     step(twin, graphed_call.WARM_UP + 2)

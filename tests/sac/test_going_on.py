@@ -1,5 +1,7 @@
 """Going on with a saved agent: it learns at once, from its old replay, with other settings."""
 
+import copy
+
 import gymnasium
 import pytest
 import torch
@@ -201,6 +203,11 @@ def test_the_temperature_can_be_changed(before, after, tmp_path):
     assert moved is (after == "auto")
 
 
+def test_a_learned_temperature_can_be_left_out(saved):
+    loaded = load(saved[1], wandering(2), ent_coef=0.0)
+    assert loaded.learn(20).learner.log_alpha.exp().item() == 0
+
+
 def test_a_learned_temperature_can_begin_anew(saved):
     loaded = load(saved[1], wandering(2), initial_ent_coef=0.01)
     assert loaded.learner.log_alpha.exp().item() == pytest.approx(0.01)
@@ -231,6 +238,20 @@ def test_a_transformer_keeps_its_window(tmp_path):
 def test_a_policy_alone_takes_changes_and_acts(saved, tmp_path):
     saved[0].save(tmp_path / "alone", policy_alone=True)
     assert load(tmp_path / "alone", ent_coef=0.1).num_timesteps == 40
+
+
+@pytest.mark.parametrize("steps", [0, 60])
+def test_a_copied_agent_goes_on_as_the_first(steps):
+    settings = {"normalize_observations": True, "normalize_rewards": True}
+    one = small("gru", wandering(2), **settings)
+    one.learn(steps)
+    other = copy.deepcopy(one)
+    before = other.get_parameters()
+    one.learn(60)
+    assert all(torch.equal(x, before[name]) for name, x in other.get_parameters().items())
+    other.learn(60)
+    found = other.get_parameters()
+    assert all(torch.equal(x, found[name]) for name, x in one.get_parameters().items())
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ transition and grows there, so that unfinished episodes are drawn like all other
 is done on the host; on another device the table has a copy, brought up to date before a draw.
 """
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -151,6 +152,13 @@ class Episodes:
         self.open, self.slot = arrays["open"], arrays["slot"]
         self._set_table(np.pad(arrays["table"], ((0, 0), (0, 64))), arrays["table"].shape[1])
         self.index_rows(rows)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Episodes":
+        """Episodes of its own: tensors that are the bookkeeping's memory are so in a copy, too."""
+        copied = copy.copy(self)
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        copied._set_table(copied._table, copied.count)
+        return copied
 
     def _remove(self, slots: Indices) -> None:
         """Take episodes out; those in the last slots move into the gaps."""

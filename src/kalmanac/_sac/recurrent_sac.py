@@ -322,6 +322,7 @@ class RecurrentSAC(Agent):
             model._build(problem)
             if document["learner"] is not None and {"ent_coef", "initial_ent_coef"} & set(changes):
                 document["learner"] = with_temperature(document["learner"], model.learner, changes)
+                document["config"] = {**document["config"], "ent_coef": model.settings.ent_coef}
             model._load_document(document)
         if env is not None:
             model.set_env(env)
