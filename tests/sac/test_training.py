@@ -288,6 +288,18 @@ def test_episodes_under_way_end_as_truncated():
     assert not batch.terminated.any()
 
 
+def test_more_environments_than_a_bounded_replay_has_room_for_change_nothing():
+    def counting(envs):
+        return counting_vector(*[(30,)] * envs, mode=AutoresetMode.SAME_STEP)
+
+    model = small("memoryless", counting(1), buffer_size=80).learn(45)
+    with pytest.raises(ValueError, match=r"env: got 4 environments, expected at most 2: .* of 30"):
+        model.set_env(counting(4))
+    assert model.learn(20).replay.steps == 65
+    model.set_env(counting(2))
+    assert model.learn(10).num_timesteps == 75
+
+
 def test_a_bounded_replay_is_shared_out_among_more_environments():
     model = small("memoryless", wandering(2), buffer_size=100)
     model.learn(80)

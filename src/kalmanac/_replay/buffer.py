@@ -98,6 +98,11 @@ class Replay:
         """Episodes held; an open one counts from its first transition on."""
         return self._episodes.count
 
+    @property
+    def longest(self) -> int:
+        """Transitions of the longest episode held."""
+        return self._episodes.longest
+
     def reserve(self, steps: int) -> None:
         """Make room for so many more transitions at once: until they have come, nothing moves.
 

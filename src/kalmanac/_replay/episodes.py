@@ -46,6 +46,11 @@ class Episodes:
         """Episodes with at least one transition, finished or not."""
         return int(self._count[0])
 
+    @property
+    def longest(self) -> int:
+        """Transitions of the longest episode."""
+        return int(self._table[LENGTH, : self.count].max(initial=0))
+
     def table(self) -> Table:
         """Return the table on the device, up to date."""
         self.take_in(sent(self.news(), self.device))

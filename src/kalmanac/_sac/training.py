@@ -157,8 +157,15 @@ class Training(Work):
 
     def _make_streams(self, streams: int) -> None:
         """Make room for so many environments; the episodes under way end as truncated."""
+        more, room = streams > self.replay.streams, self.replay.capacity
+        if more and room is not None and self.replay.longest > room // streams:
+            raise ValueError(
+                f"env: got {streams} environments, expected at most {room // self.replay.longest}: "
+                f"each has its share of buffer_size, {room}, and an episode of "
+                f"{self.replay.longest} steps is stored"
+            )
         self.replay.close()
-        if streams > self.replay.streams:
+        if more:
             self.replay = _with_streams(self.replay, streams)
 
     def _attach(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
