@@ -24,7 +24,7 @@ def test_agents_stand_beside_the_engineer_s_controllers(bench, tmp_path, capsys,
         experiment = settings(agent, dropout=rate, told=told).changed(SHORT)
         folders.append(str(tmp_path / agent))
         run(experiment, folders[-1], device="cpu", events=False)
-    own = {"env": motor.FILTERED, "noise": 0.0, "delay": 0}
+    own = {"env": motor.FILTERED, "noise": 0.0, "delay": 0, "privileged_critic": False}
     for name, changes in (
         ("behind", settings("memoryless", dropout=0.0).changed({**SHORT, **own})),
         ("plain", settings("vssm+kf").changed({**SHORT, "privileged_critic": False})),
