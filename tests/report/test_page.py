@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("plotly")
 
+from kalmanac._files.run_folder import RunFolder
 from kalmanac._files.run_reader import EXPERIMENT, METRICS
 from kalmanac._lab.experiment import Experiment
 from kalmanac._report.build import make_report
@@ -198,3 +199,45 @@ def test_a_run_shows_its_configuration_and_provenance(browser):
         assert words in settings
     browser.click("#run-table tr.run")
     browser.wait("!document.querySelector('.settings')")
+
+
+@needs_browser
+def test_a_chart_is_cut_to_what_comes_after_steps_that_would_flatten_it(browser):
+    def frame(y):
+        line = {"x": [10 * i for i in range(len(y))], "y": y}
+        return browser.value(f"frame([{json.dumps(line)}]) ?? null")
+
+    assert frame([-100.0, *([1.0, 2.0] * 10)]) == pytest.approx([0.94, 2.06])
+    assert frame([0.0, *([1.0, 2.0] * 10)]) is None, "twice the later span is no reason"
+    assert frame([-100.0, *([1.0] * 20)]) is None, "a level has no span to be shown by"
+
+
+@needs_browser
+def test_black_lines_are_white_on_a_dark_page(browser):
+    asked = "Object.keys(data.agents).map(colorOf)"
+    light = browser.value(asked)
+    scheme = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.call("Emulation.setEmulatedMedia", features=[scheme])
+    dark = browser.value(asked)
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    assert "#000000" in light
+    assert dark == ["#ffffff" if color == "#000000" else color for color in light]
+
+
+@needs_browser
+@pytest.mark.parametrize("trained", [True, False])
+def test_returns_of_the_training_are_offered_where_there_are_any(
+    browser, folder, tmp_path, trained
+):
+    what = Experiment(env="popgym/RepeatFirstEasy", encoder="gru", eval_every=500_000)
+    with RunFolder(tmp_path / "run", what.to_data(), events=False) as run:
+        more = {"rollout/ep_rew_mean": 0.5} if trained else {}
+        run.log(500_000, {"eval/in/mean_reward": 1.0, **more})
+    make_report(tmp_path, tmp_path / "report")
+    browser.open(tmp_path / "report" / "index.html")
+    offered = (
+        "getComputedStyle(document.getElementById('training').parentElement).display !== 'none'"
+    )
+    said = "!document.getElementById('about-training').hidden"
+    assert browser.value(f"[{offered}, {said}]") == [trained, trained]
+    browser.open(folder / "report" / "index.html")
