@@ -15,16 +15,14 @@ from torch import Tensor
 import compiled_sac
 from experience import filled
 from kalmanac._ops import sac_losses
-from kalmanac._ops.hold import plain_hold
+from kalmanac._ops.hold import zero_order_hold
 from kalmanac._ops.mlp import plain_mlp
-from kalmanac._ops.rms_norm import RMSNorm
 from kalmanac._ops.squashed_gaussian import draw, fused_draws
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.learner import Learner
 from update import Task, make_learner
 from update_peer import FILTER, learned_of, rules_of
 
-NORM = "network.encoder.stack.norm"
 Answer = Callable[[], Sequence[Tensor]]
 APART = {"cpu": 1e-4, "cuda": 2e-2}  # relative to the length; TF32 factors on a GPU
 
@@ -53,16 +51,13 @@ def forms(task: Task, device: torch.device) -> dict[str, Callable[[], Form]]:
         "actor's head": lambda: actor_head(learner, some),
         "twin heads": lambda: twin_heads(learner, some),
         "linear layer": lambda: linear_layer(learner, some),
+        "linear layer and hold": lambda: linear_layer_and_hold(learner, some),
         "Kalman layer": lambda: kalman_layer(learner, some),
-        "zero-order hold": lambda: zero_order_hold(learner),
         "losses": lambda: losses(learner, some),
         "Adam and target": lambda: adam(task, device),
     }
     if not task.sizes.discrete:
         found["draws"] = lambda: draws(learner, some)
-    norm = learner.actor.get_submodule(NORM)
-    if isinstance(norm, RMSNorm):
-        found["RMSNorm"] = lambda: rms_norm(norm, some)
     return found
 
 
@@ -156,6 +151,22 @@ def linear_layer(learner: Learner, some: _Numbers) -> Form:
     )
 
 
+def linear_layer_and_hold(learner: Learner, some: _Numbers) -> Form:
+    """The same, and a and b of the filter."""
+    layer: Any = learner.actor.get_submodule(f"{FILTER}in_projection")
+    dynamics: Any = learner.actor.get_submodule(f"{FILTER}dynamics")
+    x = some.leaf(*some.tokens, learner.settings.embedding)
+    leaves = [x, layer.weight, layer.bias, *dynamics.parameters()]
+    return Form(
+        with_gradients(lambda: dynamics.beside(layer, x), leaves),
+        lambda: (
+            torch.nn.functional.linear(x, layer.weight, layer.bias),
+            *zero_order_hold(*dynamics.system()),
+        ),
+        leaves,
+    )
+
+
 def kalman_layer(learner: Learner, some: _Numbers) -> Form:
     """Projection, filter, projection."""
     layer, rules = learner.actor.get_submodule(FILTER[:-1]), rules_of(learner)
@@ -165,28 +176,6 @@ def kalman_layer(learner: Learner, some: _Numbers) -> Form:
     return Form(
         with_gradients(lambda: layer(h)[0], leaves),
         lambda: compiled_sac.filtered(rules, own, h),
-        leaves,
-    )
-
-
-def zero_order_hold(learner: Learner) -> Form:
-    """a and b of the filter."""
-    layer: Any = learner.actor.get_submodule(f"{FILTER}dynamics")
-    leaves = list(layer.parameters())
-    return Form(
-        with_gradients(layer, leaves),
-        lambda: plain_hold(layer.log_rate, layer.input_gain, layer.raw_step_size),
-        leaves,
-    )
-
-
-def rms_norm(layer: RMSNorm, some: _Numbers) -> Form:
-    """Of what an encoder gives."""
-    x = some.leaf(*some.tokens, *layer.normalized_shape)
-    leaves = [x, layer.weight]
-    return Form(
-        with_gradients(lambda: layer(x), leaves),
-        lambda: torch.nn.functional.rms_norm(x, layer.normalized_shape, layer.weight, layer.eps),
         leaves,
     )
 

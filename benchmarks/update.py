@@ -26,9 +26,10 @@ from torch import Tensor
 
 import gpu_updates
 from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
+from kalmanac._encoders import layers
 from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
-from kalmanac._ops import hold, rms_norm, sac_losses
+from kalmanac._ops import sac_losses
 from kalmanac._ops.squashed_gaussian import Draw, Draws, Range, draw
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac import learner as learning
@@ -86,8 +87,8 @@ def plain_draws(parameters: Tensor, noise: Tensor, limits: Range) -> Draws:
     )
 
 
-def _nowhere(x: Tensor) -> bool:
-    """Triton kernels take no tensor."""
+def _nowhere(*tensors: Tensor) -> bool:
+    """Triton kernels take no tensors."""
     return False
 
 
@@ -95,8 +96,7 @@ def _nowhere(x: Tensor) -> bool:
 PLAIN: dict[str, tuple[Any, str, Any]] = {
     "losses": (sac_losses, "fused", _nowhere),
     "draws": (learning, "fused_draws", plain_draws),
-    "hold": (hold, "fused", _nowhere),
-    "norm": (rms_norm, "fused", _nowhere),
+    "hold": (layers, "holds_beside", _nowhere),
 }
 
 

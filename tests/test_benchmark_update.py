@@ -151,7 +151,7 @@ def test_plain_draws_are_the_fused_ones(bench):
 
 def test_a_form_can_be_timed_by_plain_operations(bench, capsys):
     update = bench("update")
-    hold = update.hold.fused
+    hold = update.layers.holds_beside
     assert update.main(["--quick", "--only", "vssm+kf", "--plain", "hold", "losses"]) == 0
     assert "- hold: plain operations, on CUDA too" in capsys.readouterr().out
-    assert update.hold.fused is hold
+    assert update.layers.holds_beside is hold

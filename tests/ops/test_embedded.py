@@ -10,7 +10,7 @@ from kalmanac._encoders.kalman import KalmanLayer
 from kalmanac._encoders.kalman_encoder import KalmanEncoder
 from kalmanac._ops import embedded
 from kalmanac._ops.embedded import FEW, embedded_scan, embeds
-from kalmanac._ops.hold import plain_hold
+from kalmanac._ops.hold import zero_order_hold
 from kalmanac._ops.scan.kalman import kalman_scan_packed
 
 pytest.importorskip("triton")
@@ -34,7 +34,7 @@ def given(inputs: int, channels: int, signals: int) -> dict[str, Tensor]:
 def plain(p: dict[str, Tensor], x: Tensor) -> Tensor:
     h = F.linear(x, p["W1"], p["c1"])
     layout = "uwr" if "gain" in p else "wr"
-    a, b = plain_hold(p["rate"], p.get("gain"), p["step"])
+    a, b = zero_order_hold(p["rate"], p.get("gain"), p["step"])
     return kalman_scan_packed(
         a, F.linear(h, p["W2"], p["c2"]), p["q"], layout=layout, b=b,
         r_floor=FLOORS[0], q_floor=FLOORS[1], backend="reference",

@@ -147,8 +147,7 @@ class KalmanLayer(HistoryEncoder):
             return super().represent_embedded(x, embedder, **known)
         layers = (embedder.weight, embedder.bias), (into.weight, into.bias)
         dynamics, floors = self.dynamics, (self.r_min, self.q_min)
-        system = dynamics.log_rate, dynamics.input_gain, dynamics.raw_step_size
-        return self.out_projection(embedded_scan(system, raw, x, *layers, floors))
+        return self.out_projection(embedded_scan(dynamics.system(), raw, x, *layers, floors))
 
     def beliefs(
         self, h: Tensor, lengths: Lengths = None, *, state: State | None = None,
@@ -200,10 +199,10 @@ class KalmanLayer(HistoryEncoder):
     ) -> tuple[Tensor, Belief, Belief, Filtering | None]:  # fmt: skip
         """Return z, the last belief, all posteriors and, with `details`, what led to them."""
         steps = read_steps(self, h, state, lengths, reset, observed)
-        a, b = self.dynamics()
+        signals, a, b = self.dynamics.beside(self.in_projection, steps.h)
         scanned = kalman_scan_packed(
             a,
-            self.in_projection(steps.h),
+            signals,
             self._raw_process_noise(),
             **self._conditions(steps, state, b),
             variances=self.variance_feature,

@@ -9,8 +9,7 @@ from torch import Generator, Tensor, nn
 
 from kalmanac._encoders.contract import HistoryEncoder, Lengths, State
 from kalmanac._ops.dense import dense
-from kalmanac._ops.hold import zero_order_hold
-from kalmanac._ops.rms_norm import RMSNorm
+from kalmanac._ops.hold import System, holds_beside, project_and_hold, zero_order_hold
 from kalmanac._ops.scan.arguments import carry_dtype
 
 
@@ -50,9 +49,20 @@ class ZeroOrderHold(nn.Module):
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """Return the discrete a (N,), b (N,), in float32 at least; b is None without an input."""
+        return zero_order_hold(*self.system())
+
+    def beside(self, projection: nn.Linear, h: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return projection(h), a and b."""
+        system, layer = self.system(), (projection.weight, projection.bias)
+        if holds_beside(h, *layer, system[0]):
+            return project_and_hold(system, h, *layer)
+        return projection(h), *zero_order_hold(*system)
+
+    def system(self) -> System:
+        """Return log |Ã|, B̃ or None, and Δ̃, in float32 at least."""
         carry = carry_dtype(self.log_rate.dtype)
         gain = None if self.input_gain is None else self.input_gain.to(carry)
-        return zero_order_hold(self.log_rate.to(carry), gain, self.raw_step_size.to(carry))
+        return self.log_rate.to(carry), gain, self.raw_step_size.to(carry)
 
 
 def inverse_softplus(y: float) -> float:
@@ -230,4 +240,4 @@ def stack_states(states: Sequence[State]) -> State:
 
 def output_norm(d_model: int, norm: bool) -> nn.Module:
     """Make an RMSNorm with one learnable scale per feature, or nothing. Zeros (pads) stay zeros."""
-    return RMSNorm(d_model, eps=NORM_EPS) if norm else nn.Identity()
+    return nn.RMSNorm(d_model, eps=NORM_EPS) if norm else nn.Identity()

@@ -49,8 +49,8 @@ class SSMLayer(HistoryEncoder):
     ) -> tuple[Tensor, LatentState]:  # fmt: skip
         """See `HistoryEncoder`; `observed` is ignored."""
         steps = read_steps(self, h, state, lengths, reset, observed)
-        u = self.in_projection(steps.h)
-        a, b = self.dynamics()
+        u, a, b = self.dynamics.beside(self.in_projection, steps.h)
+        assert b is not None
         x, last = linear_scan(
             a,
             b * u,

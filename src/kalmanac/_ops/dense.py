@@ -25,13 +25,18 @@ def dense(
 ) -> Tensor:
     """Compute x (…, n) times weight (m, n) plus bias (m,): (…, m)."""
     if bias is not None:
-        if fused_products(x, weight) and max(weight.shape) <= MOST:
+        if takes_dense(x, weight, bias):
             if differentiates(x, weight, bias):
                 return FusedDense.apply(x, weight, bias)
             return fused_dense(x, weight, bias)
         if bias_as_weight and fused_cpu(x):
             return JoinedDense.apply(x, weight, bias)
     return F.linear(x, weight, bias)
+
+
+def takes_dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return whether the GPU's form takes these."""
+    return bias is not None and fused_products(x, weight) and max(weight.shape) <= MOST
 
 
 class JoinedDense(torch.autograd.Function):
@@ -57,13 +62,16 @@ class JoinedDense(torch.autograd.Function):
         return into, g_joined[:, :-1], g_joined[:, -1]
 
 
-def fused_dense(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool = False) -> Tensor:
-    """Compute the GPU's form. `exact`: factors are not rounded."""
+def fused_dense(
+    x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool = False, beside: Any = None
+) -> Tensor:
+    """Compute the GPU's form. `exact`: factors are not rounded; `beside`: see `dense_kernels`."""
     from kalmanac._ops.dense_kernels import product
 
     rows = x.reshape(-1, x.shape[-1])
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
-    return product(rows, weight.mT, bias, exact=exact).view(*x.shape[:-1], len(weight))
+    y = product(rows, weight.mT, bias, exact=exact, beside=beside)
+    return y.view(*x.shape[:-1], len(weight))
 
 
 class FusedDense(torch.autograd.Function):
@@ -77,20 +85,23 @@ class FusedDense(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         """Return the gradients of the rows, if needed, the weight and the bias."""
-        from kalmanac._ops.dense_kernels import gradients, product
-
         x, weight = ctx.saved_tensors
-        slope = g_y.reshape(1, -1, g_y.shape[-1]).contiguous()
-        into = g_weight = g_bias = None
-        if ctx.needs_input_grad[0]:
-            into = product(slope[0], weight, None, exact=False).view(x.shape)
-        if any(ctx.needs_input_grad[1:]):
-            rows = x.reshape(1, -1, x.shape[-1]).contiguous()
-            ((g_weights, biases),) = gradients([(rows, slope)], True, exact=False)
-            g_weight, g_bias = g_weights[0].mT, biases[0, 0]
-        return into, g_weight, g_bias
+        return dense_gradients(x, weight, g_y, ctx.needs_input_grad[0])
+
+
+def dense_gradients(
+    x: Tensor, weight: Tensor, g_y: Tensor, of_x: bool, beside: Any = None
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Return the gradients of the rows, if asked for, the weight and the bias."""
+    from kalmanac._ops.dense_kernels import gradients, product
+
+    slope = g_y.reshape(1, -1, g_y.shape[-1]).contiguous()
+    into = product(slope[0], weight, None, exact=False).view(x.shape) if of_x else None
+    rows = x.reshape(1, -1, x.shape[-1]).contiguous()
+    ((g_weights, biases),) = gradients([(rows, slope)], True, exact=False, beside=beside)
+    return into, g_weights[0].mT, biases[0, 0]
 
 
 def room_for(x: Tensor, y: Tensor) -> Tensor:

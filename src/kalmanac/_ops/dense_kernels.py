@@ -7,7 +7,7 @@ all their bits.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -19,6 +19,14 @@ SMALL = 8192  # numbers of all gradients: with less, parts cost nothing, and mor
 SMALL_CHUNK_ROWS = 96
 MANY = 8192  # rows: with less, 64 at once would leave multiprocessors without any
 LEAST = 16  # columns: the smallest side of a product on tensor cores
+
+
+class Beside(NamedTuple):
+    """Work for one program more of a launch: a kernel in the place of the usual one, which has that
+    program behind the usual ones, and its arguments beside the usual ones."""
+
+    kernel: Any
+    arguments: dict[str, Any]
 
 
 @triton.jit
@@ -107,23 +115,27 @@ def add_up(partials, sums, chunks, size, BLOCK: tl.constexpr, AT_ONCE: tl.conste
     tl.store(sums + i, found, mask=inside)
 
 
-def product(x: Tensor, w: Tensor, b: Tensor | None, *, exact: bool) -> Tensor:
+def product(
+    x: Tensor, w: Tensor, b: Tensor | None, *, exact: bool, beside: Beside | None = None
+) -> Tensor:
     """x (rows, n), its rows contiguous, times w (n, m), plus b (m,): (rows, m)."""
     (rows, n), m = x.shape, w.shape[1]
     y = x.new_empty(rows, m)
     if not rows:
         return y
     block, wide = 64 if rows > MANY else 32, min(side(m), 64)
-    affine[(triton.cdiv(rows, block), triton.cdiv(m, wide))](
+    kernel, arguments = beside or Beside(affine, {})
+    kernel[(triton.cdiv(rows, block) + (beside is not None), triton.cdiv(m, wide))](
         x, w, w if b is None else b, y, rows, n, m, x.stride(0), *w.stride(), HAS_B=b is not None,
-        EXACT=exact, BLOCK=block, DEEP=min(side(n), 64), WIDE=wide, num_warps=4,
+        EXACT=exact, BLOCK=block, DEEP=min(side(n), 64), WIDE=wide, num_warps=4, **arguments,
     )  # fmt: skip
     return y
 
 
 def gradients(
-    pairs: Sequence[tuple[Tensor, Tensor]], transposed: bool, *, exact: bool
-) -> list[tuple[Tensor, Tensor]]:
+    pairs: Sequence[tuple[Tensor, Tensor]], transposed: bool, *, exact: bool,
+    beside: Beside | None = None,
+) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
     """For each pair x (K or 1, rows, n), slope (K, rows, m): those of w (K, n, m) and b (K, 1, m).
 
     `transposed`: the weights' gradients are transposed views of (K, m, n) in memory.
@@ -147,7 +159,7 @@ def gradients(
             num_stages=tile.stages,
         )  # fmt: skip
         at += k * (n * m + m)
-    sums, found, at = add_chunks(partials), [], 0
+    sums, found, at = add_chunks(partials, beside), [], 0
     for k, n, m in shapes:
         weights, biases = sums[at : at + k * (n * m + m)].split([k * n * m, k * m])
         w = weights.view(k, m, n).mT if transposed else weights.view(k, n, m)
@@ -177,12 +189,15 @@ def tile_of(n: int, m: int, *, small: bool, along: bool) -> Tile:
     return Tile(min(side(n), 32), min(side(m), 64), 32, 4, 3)
 
 
-def add_chunks(partials: Tensor) -> Tensor:
+def add_chunks(partials: Tensor, beside: Beside | None = None) -> Tensor:
     """The sums (size,) over chunks (chunks, size), always in the same order."""
     chunks, size = partials.shape
     sums = partials.new_empty(size)
     block, at_once = (128, 16) if chunks <= 16 else (32, 64)  # a program waits once or twice
-    add_up[(triton.cdiv(size, block),)](partials, sums, chunks, size, block, at_once)
+    kernel, arguments = beside or Beside(add_up, {})
+    kernel[(triton.cdiv(size, block) + (beside is not None),)](
+        partials, sums, chunks, size, BLOCK=block, AT_ONCE=at_once, **arguments
+    )
     return sums
 
 

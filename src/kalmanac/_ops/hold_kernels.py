@@ -1,15 +1,18 @@
-"""Zero-order hold of N channels in one launch each way; everything inside is float64.
+"""Zero-order hold of N channels by one program of a launch that is there anyway.
 
-The channels are few, and in float64 the differences below keep enough digits without care.
+Everything inside is float64: the channels are few, and the differences below keep enough digits
+without care.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kalmanac._ops.dense_kernels import Beside, add_up, affine
 from kalmanac._ops.scan.gpu.steps import log1p_of_unit
 
 
@@ -62,29 +65,61 @@ def backward(
     tl.store(g_step, total.to(g_step.dtype.element_ty))
 
 
-def hold_forward(
-    log_rate: Tensor, gain: Tensor | None, raw_step: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """a and b, None without a gain; each (N,)."""
-    a, b = torch.empty_like(log_rate), None if gain is None else torch.empty_like(gain)
-    forward[(1,)](
-        *pointers((log_rate, gain, raw_step)), *pointers((a, b)), len(a),
-        HAS_GAIN=b is not None, BLOCK=block_of(a),
-    )  # fmt: skip
-    return a, b
+@triton.jit
+def affine_beside(
+    x, w, b, y, rows, n, m, x_r, w_n, w_m, log_rate, gain, raw_step, a_out, b_out, N,
+    HAS_B: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEEP: tl.constexpr,
+    WIDE: tl.constexpr, HAS_GAIN: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """`affine`; the program behind its rows holds."""
+    if tl.program_id(0) * BLOCK >= rows:
+        if tl.program_id(1) == 0:
+            forward(log_rate, gain, raw_step, a_out, b_out, N, HAS_GAIN, CHANNELS)
+    else:
+        affine(x, w, b, y, rows, n, m, x_r, w_n, w_m, HAS_B, EXACT, BLOCK, DEEP, WIDE)
 
 
-def hold_backward(
+@triton.jit
+def add_up_beside(
+    partials, sums, chunks, size, log_rate, gain, raw_step, g_a, g_b, g_rate, g_gain, g_step, N,
+    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, HAS_GAIN: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """`add_up`; the program behind its sums has the gradients of the hold."""
+    if tl.program_id(0) * BLOCK >= size:
+        backward(
+            log_rate, gain, raw_step, g_a, g_b, g_rate, g_gain, g_step, N, HAS_GAIN, CHANNELS
+        )  # fmt: skip
+    else:
+        add_up(partials, sums, chunks, size, BLOCK, AT_ONCE)
+
+
+def holding(system: Sequence[Tensor | None]) -> tuple[Tensor, Tensor | None, Beside]:
+    """a and b, (N,) each, b None without a gain, and who fills them in."""
+    given = pointers(system)
+    a, b = torch.empty_like(given[0]), None if system[1] is None else torch.empty_like(system[1])
+    names = ("log_rate", "gain", "raw_step", "a_out", "b_out")
+    return a, b, beside(affine_beside, names, (*given, *pointers((a, b))), system)
+
+
+def unholding(
     system: Sequence[Tensor | None], g_a: Tensor, g_b: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """The gradients of log_rate, the gain, None without one, and raw_step."""
+) -> tuple[tuple[Tensor | None, ...], Beside]:
+    """The gradients of log_rate, the gain, if there is one, and raw_step, and who fills them in."""
     given = pointers(system)
     found = [torch.empty_like(x) for x in given]
-    backward[(1,)](
-        *given, *pointers((g_a, g_b)), *found, len(g_a),
-        HAS_GAIN=system[1] is not None, BLOCK=block_of(g_a),
-    )  # fmt: skip
-    return of_given(system, found)
+    slopes = (None if g is None else g.contiguous() for g in (g_a, g_b))
+    names = ("log_rate", "gain", "raw_step", "g_a", "g_b", "g_rate", "g_gain", "g_step")
+    tensors = (*given, *pointers(tuple(slopes)), *found)
+    return of_given(system, found), beside(add_up_beside, names, tensors, system)
+
+
+def beside(
+    kernel: Any, names: Sequence[str], tensors: Sequence[Tensor], system: Sequence[Tensor | None]
+) -> Beside:
+    """A kernel with these tensors."""
+    sizes = {"N": len(tensors[0]), "HAS_GAIN": system[1] is not None}
+    named = dict(zip(names, tensors, strict=True))
+    return Beside(kernel, {**named, **sizes, "CHANNELS": block_of(tensors[0])})
 
 
 def pointers(tensors: Sequence[Tensor | None]) -> list[Tensor]:
