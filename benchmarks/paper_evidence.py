@@ -28,7 +28,7 @@ from kalmanac._report.statistics import (
     resamples,
 )
 from paper_cells import cells, in_a_word
-from paper_runs import DONE
+from small_runs import DONE
 
 Floats = NDArray[np.float64]
 Score = Callable[[Group], Floats]  # one number for each run that has it

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paper_cells import BLOCKS, Cell, cells
-from paper_runs import Results, SmallRun, Speeds, read_speeds
+from paper_runs import Results, Speeds, read_speeds
+from small_runs import SmallRun
 
 PAGE = "queue.md"
 SHOWN = 24  # cells that come next

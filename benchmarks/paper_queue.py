@@ -33,7 +33,8 @@ from kalmanac._settings import as_it_was
 from kalmanac._suites.registry import SUITES
 from paper_cells import Cell, call, cells
 from paper_page import write_page
-from paper_runs import Results, SmallRun, read, read_speeds, sources
+from paper_runs import Results, read_speeds
+from small_runs import SmallRun, read, sources
 
 RESULTS = Path(__file__).parents[1] / "results" / "paper"
 HEAT_MAPS = "best-arm-heatmap"

@@ -1,64 +1,16 @@
-"""Runs of the reproduction as small run folders: what is kept of them, and what is refused."""
+"""The results of the reproduction: which small runs are kept, and what is refused."""
 
 import json
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kalmanac._files.run_reader import (
-    EVALUATIONS,
-    EXPERIMENT,
-    METRICS,
-    PROVENANCE,
-    SUMMARY,
-    TIMING,
-    is_run,
-    read_experiment,
-    read_metrics,
-    read_provenance,
-    read_summary,
-    read_timing,
-)
-from learning import read as read_folder
-from learning import rounded
+from kalmanac._files.run_reader import is_run, read_summary
 from paper_cells import Cell
+from small_runs import DONE, SmallRun, played, read_small, write
 
 CALLS, SPEEDS = "calls.jsonl", "speeds.json"
-DONE = ("finished", "diverged")
-KEPT = (
-    "step", "train/updates", "train/entropy", "train/q_mean", "train/critic_loss",
-    "train/gain_mean", "train/posterior_variance_mean",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SmallRun:
-    """One run, without its models."""
-
-    source: Path
-    experiment: Mapping[str, Any]
-    status: str
-    step: int
-    clock: Sequence[Mapping[str, Any]]
-    rows: Sequence[Mapping[str, Any]]
-    provenance: Mapping[str, Any]
-
-    @property
-    def done(self) -> bool:
-        """Whether it came to its end; one that diverged did."""
-        return self.status in DONE
-
-    @property
-    def seconds(self) -> float:
-        """On its clock, beside other runs."""
-        return float(self.clock[-1]["time/elapsed"]) if self.clock else 0.0
-
-    @property
-    def updates(self) -> int:
-        """Made when it was last evaluated."""
-        return int(self.rows[-1].get("train/updates", 0)) if self.rows else 0
 
 
 @dataclass(frozen=True)
@@ -79,50 +31,6 @@ def read_speeds(results: Path) -> Speeds:
     return Speeds(dict(told["updates_per_second"]), told["runs_that_fill_it"])
 
 
-def sources(paths: Iterable[Path]) -> Iterator[Path]:
-    """Run folders and files of `learning.py`, in these places and below."""
-    for path in paths:
-        if path.is_file() or is_run(path):
-            yield path
-        elif path.is_dir():
-            yield from sources(sorted(x for x in path.iterdir() if x.is_dir() or is_small(x)))
-        else:
-            raise ValueError(f"run: got {path}, expected a run folder or a file")
-
-
-def is_small(path: Path) -> bool:
-    """Whether a file may be one that `learning.py` left."""
-    return path.suffix == ".jsonl"
-
-
-def read(source: Path) -> SmallRun:
-    """A run folder, or the file that `learning.py` made of one."""
-    try:
-        if source.is_dir():
-            found = read_folder(source)
-            first, rows = {**found, **found["summary"]}, found["rows"]
-        else:
-            first, *rows = map(json.loads, source.read_text().splitlines())
-        return SmallRun(
-            source, first["experiment"], first["status"], first["step"], first["clock"],
-            [kept(row) for row in rows], first.get("provenance", {}),
-        )  # fmt: skip
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{source}: got what is no run, or none yet: {error!r}") from None
-
-
-def kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an evaluation's row, what was evaluated; of shares of actions, time-outs in Best Arm."""
-    told = {
-        key: value
-        for key, value in row.items()
-        if key in KEPT
-        or key.endswith("/last_action_0")
-        or (key.startswith("eval/") and "action_" not in key)
-    }
-    return rounded(told)
-
-
 class Results:
     """The folder of all small runs."""
 
@@ -137,13 +45,7 @@ class Results:
     def run(self, cell: Cell) -> SmallRun | None:
         """What there is of a cell."""
         place = self.place(cell)
-        if not is_run(place):
-            return None
-        found = read_summary(place)
-        return SmallRun(
-            place, read_experiment(place), found["status"], found["step"], read_timing(place),
-            read_metrics(place), read_provenance(place),
-        )  # fmt: skip
+        return read_small(place) if is_run(place) else None
 
     def finished(self, cell: Cell) -> bool:
         """Whether nothing is left to do for it."""
@@ -161,7 +63,7 @@ class Results:
             raise ValueError(f"{run.source}: got seed {seed}, expected seed {seed - 1} first")
         if there is not None and not self._is_news(there, run):
             return False
-        self._write(self.place(cell), run)
+        write(run, self.place(cell))
         return True
 
     def _is_news(self, there: SmallRun, run: SmallRun) -> bool:
@@ -174,17 +76,6 @@ class Results:
         have = {file.name for file in played(there)}
         return any(file.name not in have for file in played(run))
 
-    def _write(self, place: Path, run: SmallRun) -> None:
-        place.mkdir(parents=True, exist_ok=True)
-        _write_json(place / EXPERIMENT, run.experiment)
-        _write_json(place / SUMMARY, {"status": run.status, "step": run.step})
-        _write_json(place / PROVENANCE, run.provenance)
-        _write_rows(place / METRICS, run.rows)
-        _write_rows(place / TIMING, [rounded(row) for row in run.clock])
-        for file in played(run):
-            (place / EVALUATIONS).mkdir(exist_ok=True)
-            shutil.copyfile(file, place / EVALUATIONS / file.name)
-
     def note_call(self, call: Mapping[str, Any]) -> None:
         """Remember for how long a GPU was held, and for which runs."""
         with (self.folder / CALLS).open("a") as file:
@@ -194,20 +85,3 @@ class Results:
         """All that were noted."""
         file = self.folder / CALLS
         return list(map(json.loads, file.read_text().splitlines())) if file.is_file() else []
-
-
-def played(run: SmallRun) -> list[Path]:
-    """Files of what was played after a run: heat maps, and episodes of the first seed alone.
-
-    A report draws one episode of an agent, and every step of it takes 1.5 kB.
-    """
-    files = sorted((run.source / EVALUATIONS).glob("*")) if run.source.is_dir() else []
-    return [file for file in files if file.suffix == ".json" or run.experiment["seed"] == 0]
-
-
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n")
-
-
-def _write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))

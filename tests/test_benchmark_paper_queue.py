@@ -16,7 +16,9 @@ from kalmanac._report.runs import read_runs
 from tests.report.synthetic import leave_heatmap, write_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = ("paper_queue", "paper_cells", "paper_page", "paper_runs", "learning", "report")
+SCRIPTS = (
+    "paper_queue", "paper_cells", "paper_page", "paper_runs", "small_runs", "learning", "report",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +253,7 @@ def test_finished_runs_are_played(queue, cells, scripts, tmp_path, monkeypatch):
 def test_of_shares_of_actions_time_outs_are_kept(scripts):
     row = {"step": 1, "eval/in/mean_reward": 0.1234567, "train/other": 1.0, "train/q_mean": 2.0}
     shares = {f"eval/in/{name}_{i}": 0.5 for name in ("action", "last_action") for i in range(3)}
-    found = scripts["paper_runs"].kept({**row, **shares})
+    found = scripts["small_runs"].kept({**row, **shares})
     assert found == {
         "step": 1, "eval/in/mean_reward": 0.12346, "train/q_mean": 2.0,
         "eval/in/last_action_0": 0.5,

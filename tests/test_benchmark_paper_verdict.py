@@ -17,7 +17,7 @@ BENCHMARKS = ROOT / "benchmarks"
 OWN = ("paper_cells", "paper_runs", "paper_evidence", "paper_sums", "paper_claims", "paper_verdict",
        "paper_claims_best_arm", "paper_claims_control", "paper_claims_popgym",
        "paper_maxima")  # fmt: skip
-SCRIPTS = (*OWN, "learning", "report")
+SCRIPTS = (*OWN, "small_runs", "learning", "report")
 LAST = 5  # evaluations
 
 
@@ -64,7 +64,7 @@ def leave(scripts, results, tmp_path):
             run.summarize(status="finished" if until == 1 else "interrupted", step=end)
         if grid:
             leave_heatmap(source, 5)
-        assert scripts["runs"].Results(results).take(cell, scripts["runs"].read(source))
+        assert scripts["runs"].Results(results).take(cell, scripts["small_runs"].read(source))
 
     def every(experiment, values, *, out=0.0, until=1.0, grid=False):
         for seed, value in enumerate(values):
