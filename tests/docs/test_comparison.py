@@ -4,13 +4,20 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from kalmanac._report.published import BEST, bullet_scores, popgym_own_scores, popgym_table
+from kalmanac._report.published import (
+    BEST,
+    bullet_scores,
+    novel_scores,
+    popgym_own_scores,
+    popgym_table,
+)
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 PAGE = (ROOT / "docs/comparison.md").read_text()
-T = {2: 12.706, 3: 4.303}  # Student's t at 97.5 % by the number of seeds
+T = {2: 12.706, 3: 4.303, 5: 2.776}  # Student's t at 97.5 % by the number of seeds
 SEEDS = range(3)
 SAC = "novel/Pendulum-pomdp-baselines-window-64-half-the-updates-seed0.jsonl"
 
@@ -135,6 +142,25 @@ def test_published_numbers_are_those_of_the_report():
         told = novel[f"novel/{task}"]
         printed = f"ppo_lstm {told['mean']:{form}} ± {told['deviation']:{form}}"
         assert f"{printed}, {told['steps']:,} steps" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("task", "digits"), [("CartPole", 0), ("Pendulum", 1), ("MountainCarContinuous", 1)]
+)
+def test_novel_at_the_published_steps(task, digits):
+    """Five whole seeds of each agent; none below the printed mean."""
+    told = novel_scores().scores[f"novel/{task}"]
+    cells = []
+    for agent in ("vssm-kf", "gru"):
+        means = []
+        for seed in range(5):
+            folder = RESULTS / f"novel-published/{task}-{agent}-seed{seed}"
+            rows = list(map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()))
+            assert rows[-1]["step"] == told.steps
+            means.append(float(np.mean([row["eval/in/mean_reward"] for row in rows[-5:]])))
+        assert min(means) >= told.mean
+        cells.append(f"{agent.replace('-', '+')} {interval(means, digits)}")
+    assert "; ".join(cells) in PAGE
 
 
 def test_speed():
