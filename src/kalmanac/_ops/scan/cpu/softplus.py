@@ -106,19 +106,9 @@ def _decay_of_float64(x):
     n = shifted - 6755399441055744.0
     d = y - n * 0.6931471803691238
     d = d - n * 1.9082149292705877e-10
-    p = d * (1 / 13) + 1.0
-    p = p * d * (1 / 12) + 1.0
-    p = p * d * (1 / 11) + 1.0
-    p = p * d * (1 / 10) + 1.0
-    p = p * d * (1 / 9) + 1.0
-    p = p * d * (1 / 8) + 1.0
-    p = p * d * (1 / 7) + 1.0
-    p = p * d * (1 / 6) + 1.0
-    p = p * d * (1 / 5) + 1.0
-    p = p * d * (1 / 4) + 1.0
-    p = p * d * (1 / 3) + 1.0
-    p = p * d * (1 / 2) + 1.0
-    p = p * d + 1.0
+    p = 1.0
+    for k in range(13, 0, -1):
+        p = p * d * (1 / k) + 1.0
     power = (np.float64(shifted).view(np.int64) + 1023) << 52
     return p * np.int64(power).view(np.float64)
 
@@ -127,21 +117,7 @@ def _log1p_of_float64(y):
     """2 artanh(s), s = y / (2 + y) ≤ 1/3, by Taylor's series up to s³⁵: the rest is below 1e-17."""
     s = y / (2.0 + y)
     z = s * s
-    p = z * (1 / 35) + 1 / 33
-    p = p * z + 1 / 31
-    p = p * z + 1 / 29
-    p = p * z + 1 / 27
-    p = p * z + 1 / 25
-    p = p * z + 1 / 23
-    p = p * z + 1 / 21
-    p = p * z + 1 / 19
-    p = p * z + 1 / 17
-    p = p * z + 1 / 15
-    p = p * z + 1 / 13
-    p = p * z + 1 / 11
-    p = p * z + 1 / 9
-    p = p * z + 1 / 7
-    p = p * z + 1 / 5
-    p = p * z + 1 / 3
-    p = p * z + 1.0
+    p = 1 / 35
+    for k in range(33, 0, -2):
+        p = p * z + 1 / k
     return 2.0 * s * p
