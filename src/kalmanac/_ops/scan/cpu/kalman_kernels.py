@@ -9,7 +9,7 @@ import numpy as np
 from numba import prange, types
 
 from kalmanac._ops.scan.cpu.compile import all_rows, one_row, optional, row, row_facts, signals
-from kalmanac._ops.scan.cpu.softplus import noise, slope
+from kalmanac._ops.scan.cpu.softplus import INLINE, noise, slope
 
 
 def forward_types(n, *raw):
@@ -79,6 +79,14 @@ def bounds(x):
     less than 1e-28 (float64: 1e-289) does the gain feel that.
     """
     return x.dtype.type(1 / 64), x.dtype.type(np.finfo(x.dtype).tiny)
+
+
+@numba.njit(**INLINE)
+def added(total, x, lost):
+    """total + x, with what rounding took the last time, and what it takes now."""
+    change = x + lost
+    found = total + change
+    return found, change - (found - total)
 
 
 @one_row
@@ -208,9 +216,8 @@ def backward_row(
         gw_, gr_ = row(g_w, i, t, low), row(g_r, i, t, low)
         if observed[i, t]:
             for n in range(count):
-                v, z = gm_[n] + mu_lost[n], gP_[n] + pi_lost[n]
-                x, y = mu[n] + v, pi[n] + z  # the adjoints of this step's posterior
-                v, z = v - (x - mu[n]), z - (y - pi[n])
+                x, v = added(mu[n], gm_[n], mu_lost[n])  # the adjoints of this step's posterior
+                y, z = added(pi[n], gP_[n], pi_lost[n])
                 q_t, r_t = noise(q_[n], q_floor), noise(r_[n], r_floor)
                 p, r_scaled = a_[n] * a_[n] * (scale * P_[n]) + (scale * q_t + least), scale * r_t
                 inverse = one / (p + r_scaled)
@@ -234,23 +241,14 @@ def backward_row(
                 y_new = a_[n] * a_[n] * p_bar if sharp else y_new
                 mu[n] = zero if abs(x_new) <= tiny else x_new
                 pi[n] = zero if abs(y_new) <= tiny else y_new
-                v = p_bar * slope(q_[n], q_floor) + q_lost[n]
-                z = gq_[n] + v
-                q_lost[n] = v - (z - gq_[n])
-                gq_[n] = z
-                v = u_[n] * c_bar + b_lost[n]
-                z = gb_[n] + v
-                b_lost[n] = v - (z - gb_[n])
-                gb_[n] = z
-                v = c_bar * m_[n] + two * a_[n] * P_[n] * p_bar + a_lost[n]
-                z = ga_[n] + v
-                a_lost[n] = v - (z - ga_[n])
-                ga_[n] = z
+                gq_[n], q_lost[n] = added(gq_[n], p_bar * slope(q_[n], q_floor), q_lost[n])
+                gb_[n], b_lost[n] = added(gb_[n], u_[n] * c_bar, b_lost[n])
+                a_bar = c_bar * m_[n] + two * a_[n] * P_[n] * p_bar
+                ga_[n], a_lost[n] = added(ga_[n], a_bar, a_lost[n])
         else:
             for n in range(count):
-                v, z = gm_[n] + mu_lost[n], gP_[n] + pi_lost[n]
-                x, y = mu[n] + v, pi[n] + z
-                v, z = v - (x - mu[n]), z - (y - pi[n])
+                x, v = added(mu[n], gm_[n], mu_lost[n])
+                y, z = added(pi[n], gP_[n], pi_lost[n])
                 gr_[n] = zero
                 gw_[n] = zero
                 gu_[n] = b_[n] * x
@@ -261,18 +259,10 @@ def backward_row(
                 pi_lost[n] = z - (y_new - y)
                 mu[n] = zero if abs(x_new) <= tiny else x_new
                 pi[n] = zero if abs(y_new) <= tiny else y_new
-                v = y * slope(q_[n], q_floor) + q_lost[n]
-                z = gq_[n] + v
-                q_lost[n] = v - (z - gq_[n])
-                gq_[n] = z
-                v = u_[n] * x + b_lost[n]
-                z = gb_[n] + v
-                b_lost[n] = v - (z - gb_[n])
-                gb_[n] = z
-                v = x * m_[n] + two * a_[n] * P_[n] * y + a_lost[n]
-                z = ga_[n] + v
-                a_lost[n] = v - (z - ga_[n])
-                ga_[n] = z
+                gq_[n], q_lost[n] = added(gq_[n], y * slope(q_[n], q_floor), q_lost[n])
+                gb_[n], b_lost[n] = added(gb_[n], u_[n] * x, b_lost[n])
+                a_bar = x * m_[n] + two * a_[n] * P_[n] * y
+                ga_[n], a_lost[n] = added(ga_[n], a_bar, a_lost[n])
         if reset[i, t]:
             for n in range(count):
                 gmp_[n] += mu[n]
