@@ -71,10 +71,9 @@ def run_adjoint(like, inputs, floors, beliefs, facts, saved, g_outputs, g_signal
         named["q"][:] = 0  # added to, like the sums
     g_u = named.get("u", all_steps(np.empty_like(sums[1]), tuple(like.shape)))
     g_q = named.get("q", all_steps(sums[2], tuple(like.shape)))
-    launch(
+    launch_kalman(
         kalman_kernels.backward, like, inputs, floors, beliefs, facts, saved, g_outputs,
         (sums[0], sums[1], g_u, g_q, named["w"], named["r"]), tuple(sums[3:7]), tuple(sums[7:]),
-        flags=floors_given(floors),
     )  # fmt: skip
 
 
@@ -83,10 +82,7 @@ def _filter(like, inputs, floors, beliefs, facts):
     rows, steps, channels = like.shape
     outputs = [fresh((rows, steps, channels), like.dtype).numpy() for _ in range(2)]
     outputs.extend(fresh((4, rows, 1, channels), like.dtype).numpy())  # ends, scratch
-    launch(
-        kalman_kernels.forward, like, inputs, floors, beliefs, facts, tuple(outputs),
-        flags=floors_given(floors),
-    )  # fmt: skip
+    launch_kalman(kalman_kernels.forward, like, inputs, floors, beliefs, facts, tuple(outputs))
     return outputs[:4]
 
 
@@ -126,9 +122,9 @@ def split(signals, layout):
     }
 
 
-def floors_given(floors):
-    """Return the form of a kernel: which noises come before their softplus."""
-    return tuple(x is not None for x in floors)
+def launch_kalman(kernel, like, inputs, floors, *others):
+    """Run a kernel in the form for these floors: which noises come before their softplus."""
+    launch(kernel, like, inputs, floors, *others, flags=[x is not None for x in floors])
 
 
 def linear_forward(a, b, start, initial, lengths, reset):

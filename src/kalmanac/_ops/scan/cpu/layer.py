@@ -20,10 +20,9 @@ from kalmanac._ops.scan.cpu.launch import (
     NUMPY,
     all_steps,
     belief_arrays,
-    floors_given,
     fresh,
     kalman_arrays,
-    launch,
+    launch_kalman,
     row_facts,
     run_adjoint,
 )
@@ -70,10 +69,9 @@ class _Layer(torch.autograd.Function):
             place = piece if options.keep else slice(count)
             inputs, *rest = work.of(piece)
             outputs = (*beliefs[:, place].numpy(), *ends[:, piece], *scratch[:, :count])
-            launch(
-                kalman_kernels.forward, work.like[:count], inputs, work.floors, *rest, outputs,
-                flags=work.flags,
-            )  # fmt: skip
+            launch_kalman(
+                kalman_kernels.forward, work.like[:count], inputs, work.floors, *rest, outputs
+            )
             z_rows = z[piece].flatten(0, 1)
             for i, part in enumerate(V.split(channels, 1)):
                 features = beliefs[i, place].flatten(0, 1)
@@ -152,7 +150,6 @@ class _Work:
         self.like, self._inputs, self.floors = kalman_arrays(
             parameters, [self.signals], options.layout, options.floors
         )
-        self.flags = floors_given(self.floors)
         whole = wide.new_empty(1).expand(rows, steps, self.like.shape[2])
         self._beliefs = belief_arrays(whole, (*start, None, None))
         self._facts = row_facts(whole, *options.facts)
