@@ -142,29 +142,27 @@ def gradients(
     """
     rows = pairs[0][1].shape[1]
     shapes = [(len(g), x.shape[2], g.shape[2]) for x, g in pairs]
-    size = sum(k * (n * m + m) for k, n, m in shapes)
+    sizes = [k * (n * m + m) for k, n, m in shapes]
+    size = sum(sizes)
     least = SMALL_CHUNK_ROWS if size < SMALL else CHUNK_ROWS
     chunk = triton.cdiv(triton.cdiv(rows, CHUNKS), least) * least
     chunks = triton.cdiv(rows, chunk) if rows else 1
     partials = pairs[-1][1].new_empty(chunks, size)
-    at = 0
-    for (x, g), (k, n, m) in zip(pairs, shapes, strict=True):
+    for (x, g), (k, n, m), own in zip(pairs, shapes, partials.split(sizes, 1), strict=True):
         strides = (1, n) if transposed else (m, 1)
         tile = tile_of(n, m, small=size < SMALL, along=x.stride(1) == 1 and g.stride(1) == 1)
         across = triton.cdiv(n, tile.tall) * triton.cdiv(m, tile.wide)
         products[(across, chunks, k)](
-            x, g, partials[:, at:], rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
+            x, g, own, rows, n, m, size, x.stride(0) if len(x) > 1 else 0,
             *x.stride()[1:], *g.stride(), n * m, *strides, k * n * m, m, chunk,
             EXACT=exact, BLOCK=tile.block, TALL=tile.tall, WIDE=tile.wide, num_warps=tile.warps,
             num_stages=tile.stages,
         )  # fmt: skip
-        at += k * (n * m + m)
-    sums, found, at = add_chunks(partials, beside), [], 0
-    for k, n, m in shapes:
-        weights, biases = sums[at : at + k * (n * m + m)].split([k * n * m, k * m])
+    found = []
+    for (k, n, m), own in zip(shapes, add_chunks(partials, beside).split(sizes), strict=True):
+        weights, biases = own.split([k * n * m, k * m])
         w = weights.view(k, m, n).mT if transposed else weights.view(k, n, m)
         found.append((w, biases.view(k, 1, m)))
-        at += k * (n * m + m)
     return found
 
 
