@@ -135,9 +135,10 @@ class CpuMLP(torch.autograd.Function):
         g_y = g_y.flatten(1, -2)
         g_biases = [torch.zeros_like(x) for x in biases[1:-1]] + [g_y.sum(1, keepdim=True)]
         g_parts = [
-            x.new_empty(len(x), shape[-1]) if needed else None
+            x.new_empty(shape) if needed else None
             for shape, needed in zip(shapes, part_needs, strict=True)
         ]
+        of_parts = first[:-1].split([shape[-1] for shape in shapes])
         above = [weight.mT.contiguous() for weight in weights[1:]]
         pieces = _pieces(len(x), first.shape[1])
         wide, g_wide = (x.new_empty(pieces[0].stop, first.shape[1]) for _ in range(2))
@@ -157,20 +158,14 @@ class CpuMLP(torch.autograd.Function):
             across = slope.transpose(0, 1).flatten(1)
             if learns:
                 add_product(g_first, x[piece], across)
-            begin = 0
-            for shape, g_part in zip(shapes, g_parts, strict=True):
+            for weight, g_part in zip(of_parts, g_parts, strict=True):
                 if g_part is not None:
-                    torch.mm(across, first[begin : begin + shape[-1]].mT, out=g_part[piece])
-                begin += shape[-1]
-        into_parts = [
-            None if g_part is None else g_part.view(shape)
-            for shape, g_part in zip(shapes, g_parts, strict=True)
-        ]
+                    torch.mm(across, weight.mT, out=g_part.flatten(0, -2)[piece])
         if not learns:
-            return None, *into_parts, *[None] * (2 * depth)
+            return None, *g_parts, *[None] * (2 * depth)
         g_all = _per_network(g_first.sum(0), count)
         g_above = [torch.stack(rooms).sum(1).mT for rooms in g_weights]
-        return None, *into_parts, g_all[:, :-1], *g_above, g_all[:, -1:], *g_biases[: depth - 1]
+        return None, *g_parts, g_all[:, :-1], *g_above, g_all[:, -1:], *g_biases[: depth - 1]
 
 
 def _first_layer(weight: Tensor, bias: Tensor) -> Tensor:
