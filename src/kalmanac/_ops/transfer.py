@@ -20,15 +20,11 @@ def sent(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
 
     They are copied at once, and may change afterwards, unless the device is the host itself.
     """
-    if device.type == "cpu" or not values:
+    if is_host(device) or not values:
         return [x.to(device) for x in values]
-    there = [x.device.type != "cpu" for x in values]
-    going = [x for x, is_there in zip(values, there, strict=True) if not is_there]
+    going = [x for x in values if is_host(x.device)]
     arriving = iter(unpacked(packed(going, device).to(device, non_blocking=True), going))
-    return [
-        x.to(device) if is_there else next(arriving)
-        for x, is_there in zip(values, there, strict=True)
-    ]
+    return [next(arriving) if is_host(x.device) else x.to(device) for x in values]
 
 
 def is_host(device: torch.device) -> bool:
