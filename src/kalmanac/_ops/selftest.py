@@ -7,7 +7,7 @@ as variances and as raw values, and enormous garbage wherever a value must not c
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -162,7 +162,7 @@ def _kalman_problem(shape: tuple[int, int, int], varying: bool) -> Problem:
     }
     masks = _masks(batch, steps, draw)
     masks["observed"] = torch.rand(batch, steps, generator=draw) > 0.3
-    call = _call_kalman_raw if varying else _call_kalman if steps < 100 else _call_kalman_packed
+    call = _call_kalman_raw if varying else partial(_call_kalman, packed=steps > 100)
     return Problem(inputs, masks, call)
 
 
@@ -188,34 +188,21 @@ def _masks(batch: int, steps: int, draw: torch.Generator) -> Named:
     return {"lengths": lengths, "reset": torch.rand(batch, steps, generator=draw) < 0.05}
 
 
-def _call_kalman(x: Named, options: dict[str, Any]) -> Named:
-    u, w, r = x["projection"].chunk(3, -1)
-    beliefs = kalman_scan(x["a"], u, x["q"], w, r, b=x["b"], **_beliefs(x), **options)
-    return _named_beliefs(*beliefs)
+def _call_kalman(x: Named, options: dict[str, Any], *, packed: bool = False) -> Named:
+    beliefs = {n: Belief(x[f"{n}.mean"], x[f"{n}.variance"]) for n in ("prior", "state")}
+    options = {"b": x["b"], **beliefs, **options}
+    found: Any
+    if packed:
+        found = kalman_scan_packed(x["a"], x["projection"], x["q"], **options)
+    else:
+        u, w, r = x["projection"].chunk(3, -1)
+        found = kalman_scan(x["a"], u, x["q"], w, r, **options)
+    posterior, final = (belief._asdict() for belief in found)
+    return posterior | {f"final.{name}": y for name, y in final.items()}
 
 
 def _call_kalman_raw(x: Named, options: dict[str, Any]) -> Named:
     return _call_kalman(x, options | {"r_floor": 1e-3, "q_floor": 1e-3})
-
-
-def _call_kalman_packed(x: Named, options: dict[str, Any]) -> Named:
-    beliefs = kalman_scan_packed(
-        x["a"], x["projection"], x["q"], b=x["b"], **_beliefs(x), **options
-    )
-    return _named_beliefs(*beliefs)
-
-
-def _beliefs(x: Named) -> dict[str, Any]:
-    return {name: Belief(x[f"{name}.mean"], x[f"{name}.variance"]) for name in ("prior", "state")}
-
-
-def _named_beliefs(posterior: Any, final: Any) -> Named:
-    return {
-        "mean": posterior.mean,
-        "variance": posterior.variance,
-        "final.mean": final.mean,
-        "final.variance": final.variance,
-    }
 
 
 def _call_linear(x: Named, options: dict[str, Any]) -> Named:
