@@ -110,8 +110,7 @@ class Replay:
         get it when they do.
         """
         each = -(-steps // self.streams)
-        rows = int(self._episodes.head.max()) + _reserved_rows(self.sizes, each)
-        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+        self._grow(int(self._episodes.head.max()) + _reserved_rows(self.sizes, each))
         self._episodes.reserve(self.episodes + steps if self.capacity is None else self.capacity)
 
     def places(self) -> tuple[int, ...]:
@@ -345,13 +344,13 @@ class Replay:
 
     def _make_rows(self, streams: Indices, more: int = 1) -> None:
         needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows
-        if needed <= rows:
-            return
         while rows < needed:
             rows *= 2
-        self._grow(rows if self._most_rows is None else min(rows, self._most_rows))
+        self._grow(rows)
 
     def _grow(self, rows: int) -> None:
+        """Give each stream at least so many rows, as far as it may have them."""
+        rows = rows if self._most_rows is None else min(rows, self._most_rows)
         if rows > self._storage.rows:
             self._forget_recordings()
             self._storage.grow(rows, self._episodes.head)
