@@ -6,7 +6,7 @@ import torch
 from kalmanac._observation import Sizes
 from kalmanac._ops import windows
 from kalmanac._replay.episodes import Table
-from kalmanac._replay.sampling import lay_one_a_row, sample_one_a_row, sample_windows
+from kalmanac._replay.sampling import RULES, lay_one_a_row, sample_one_a_row
 from kalmanac._replay.storage import Storage
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
@@ -32,7 +32,8 @@ def test_one_kernel_draws_and_places_what_plain_operations_do(
     found, places = sample_one_a_row(
         table, storage, 16, context, burn_in=burn_in, generator=seeded()
     )
-    truth = sample_windows(table, 16, context, rule="episodes", burn_in=burn_in, generator=seeded())
+    cut = RULES["episodes"](table, 16, context, seeded())
+    truth = windows.windows_of(table.entries, *cut, burn_in)
     expected = lay_one_a_row(truth, storage, context + burn_in + 1)
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name

@@ -150,8 +150,9 @@ def test_unpacked_batches_on_the_gpu_never_wait_for_the_device() -> None:
     for rule in RULES:
         replay.sample_windows(8, 5, generator=generator, rule=rule)  # brings the table up to date
         with never_waiting():
-            windows = replay.sample_windows(8, 5, generator=generator, rule=rule, burn_in=2)
-            replay.gather(windows, 7, true_previous_action=True)
+            replay.sample(
+                8, 5, generator=generator, rule=rule, burn_in=2, true_previous_action=True
+            )
 
 
 def test_the_host_table_is_the_bookkeeping_itself() -> None:

@@ -94,13 +94,15 @@ def test_collecting_shows_the_last_reward_and_zero_at_a_start(mode):
 
 def test_a_window_shows_the_rewards_before_its_tokens():
     replay = small("gru", wandering(2, longest=9), learning_starts=900).learn(200).replay
+
+    def sample(**parts):  # always the same windows
+        return replay.sample(8, 4, generator=torch.Generator().manual_seed(0), **parts)
+
     windows = replay.sample_windows(8, 4, generator=torch.Generator().manual_seed(0))
     assert (windows.before > 0).any()
     assert (windows.before == 0).any()
     for packed in (False, True):
-        batch = replay.gather(
-            windows, 4, true_previous_action=True, previous_reward=True, packed=packed
-        )
+        batch = sample(true_previous_action=True, previous_reward=True, packed=packed)
         shown, tokens = batch.observation.previous_reward, batch.reward.shape[1]
         reset = batch.reset
         if reset is None:
@@ -114,9 +116,9 @@ def test_a_window_shows_the_rewards_before_its_tokens():
         begun = shown == 0
         torch.testing.assert_close(shown[inside & ~begun], (3 * action + 1)[inside & ~begun])
         assert begun[inside].sum() == (windows.before == 0).sum()
-        zeros = replay.gather(windows, 4, previous_reward=True, packed=packed)
+        zeros = sample(previous_reward=True, packed=packed)
         assert (zeros.observation.previous_reward[reset] == 0).all()
-    assert replay.gather(windows, 4).observation.previous_reward is None
+    assert sample().observation.previous_reward is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"normalize_rewards": True, "privileged_critic": True}])

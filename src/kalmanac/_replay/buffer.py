@@ -15,7 +15,7 @@ from torch import Tensor
 from kalmanac._observation import Observation, Sizes
 from kalmanac._ops.graphed_call import GraphedCall, can_record
 from kalmanac._ops.transfer import is_host, packed, sent, unpacked
-from kalmanac._ops.windows import Windows
+from kalmanac._ops.windows import Windows, windows_of
 from kalmanac._replay.episodes import Episodes
 from kalmanac._replay.sampling import (
     RULES,
@@ -24,7 +24,6 @@ from kalmanac._replay.sampling import (
     lay_one_a_row,
     lay_packed,
     sample_one_a_row,
-    sample_windows,
 )
 from kalmanac._replay.storage import (
     Indices,
@@ -223,31 +222,31 @@ class Replay:
         With `true_previous_action`, windows begin with what was done (and gained) before them;
         with `previous_reward`, observations have that part, and with `elapsed` the batch has its.
         """
-        parts = {
-            "true_previous_action": true_previous_action, "previous_reward": previous_reward,
-            "elapsed": elapsed,
-        }  # fmt: skip
         if rule == "episodes" and not packed:
             self._check_sampling(batch, context, burn_in, rule)
             windows, places = sample_one_a_row(
                 self._episodes.table(), self._storage, batch, context, burn_in=burn_in,
                 generator=generator,
             )  # fmt: skip
-            return collate(places, windows, self._storage, **parts)
-        windows = self.sample_windows(
-            batch, context, generator=generator, rule=rule, burn_in=burn_in
-        )
-        return self.gather(windows, context + burn_in, **parts, packed=packed)
+        else:
+            windows = self.sample_windows(
+                batch, context, generator=generator, rule=rule, burn_in=burn_in
+            )
+            lay = lay_packed if packed else lay_one_a_row  # only the former needs the host
+            places = lay(windows, self._storage, context + burn_in + 1)
+        return collate(
+            places, windows, self._storage, true_previous_action=true_previous_action,
+            previous_reward=previous_reward, elapsed=elapsed,
+        )  # fmt: skip
 
     def sample_windows(
         self, batch: int, context: int, *, generator: torch.Generator, rule: str = "episodes",
         burn_in: int = 0,
     ) -> Windows:  # fmt: skip
-        """Sample windows. They are good until the next `add` or `close`."""
+        """Sample windows with replacement. They are good until the next `add` or `close`."""
         self._check_sampling(batch, context, burn_in, rule)
-        return sample_windows(
-            self._episodes.table(), batch, context, rule=rule, burn_in=burn_in, generator=generator
-        )
+        table = self._episodes.table()
+        return windows_of(table.entries, *RULES[rule](table, batch, context, generator), burn_in)
 
     def _check_sampling(self, batch: int, context: int, burn_in: int, rule: str) -> None:
         check_whole_number("batch", batch, 1)
@@ -257,17 +256,6 @@ class Replay:
             raise ValueError(f"rule: got {rule!r}, expected one of {', '.join(RULES)}")
         if self._episodes.count == 0:
             raise ValueError("replay: got no transitions yet, expected at least one to draw from")
-
-    def gather(
-        self, windows: Windows, most: int, *, true_previous_action: bool = False,
-        previous_reward: bool = False, elapsed: bool = False, packed: bool = False,
-    ) -> Batch:  # fmt: skip
-        """Read windows of up to `most` transitions. Only packed ones need the host."""
-        places = (lay_packed if packed else lay_one_a_row)(windows, self._storage, most + 1)
-        return collate(
-            places, windows, self._storage, true_previous_action=true_previous_action,
-            previous_reward=previous_reward, elapsed=elapsed,
-        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Copy all steps and the bookkeeping to the host, as tensors and plain data."""
@@ -343,7 +331,9 @@ class Replay:
         self._recorded_places, self._recordings = (), {}
 
     def _make_rows(self, streams: Indices, more: int = 1) -> None:
-        needed, rows = self._episodes.rows_needed(streams, more), self._storage.rows
+        """Make room for so many observations more in each of these streams."""
+        episodes, rows = self._episodes, self._storage.rows
+        needed = int((episodes.head[streams] - episodes.tail[streams]).max(initial=0)) + more
         while rows < needed:
             rows *= 2
         self._grow(rows)

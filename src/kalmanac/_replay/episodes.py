@@ -72,10 +72,6 @@ class Episodes:
             self.entries.index_copy_(1, slots, entries)
             self._episode_count.copy_(count)
 
-    def rows_needed(self, streams: Indices, more: int = 1) -> int:
-        """Count the rows for what these streams have and so many observations more."""
-        return int((self.head[streams] - self.tail[streams]).max(initial=0)) + more
-
     def index_rows(self, rows: int) -> None:
         """Find episodes by their first row, in rings of `rows`. Only eviction asks for it."""
         self._rows = rows

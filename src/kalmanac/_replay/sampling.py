@@ -29,7 +29,6 @@ from kalmanac._ops.windows import (
     one_a_row,
     place_windows,
     read_windows,
-    windows_of,
 )
 from kalmanac._replay.episodes import LENGTH, Table
 from kalmanac._replay.storage import Indices, Storage
@@ -66,17 +65,6 @@ class Batch(NamedTuple):
 
 # slot, start and stop, (B,) int64 each: transitions start … stop−1 of the episode in the slot
 Cut = tuple[Tensor, Tensor, Tensor]
-
-
-def sample_windows(
-    table: Table, batch: int, context: int, *, rule: str, burn_in: int, generator: torch.Generator
-) -> Windows:
-    """Sample B windows of up to T = context transitions with replacement.
-
-    Each is extended to the left by up to `burn_in` stored steps.
-    """
-    cut = RULES[rule](table, batch, context, generator)
-    return windows_of(table.entries, *cut, burn_in)
 
 
 def _episodes(table: Table, batch: int, context: int, generator: torch.Generator) -> Cut:
