@@ -19,18 +19,13 @@ def forward(width, inputs, starts, facts, outputs):
         forward_row(task // blocks, low, min(width, channels - low), inputs, starts, facts, outputs)
 
 
-@all_rows(
-    lambda n: (
-        types.intp,
-        signals(n, 2),
-        signals(n, 2),
-        row_facts(),
-        signals(n, 1),
-        signals(n, 2),
-        signals(n, 2),
-        signals(n, 2),
-    )
-)
+def backward_types(n):
+    """The argument types of `backward` for a number type."""
+    pair = signals(n, 2)
+    return types.intp, pair, pair, row_facts(), signals(n, 1), pair, pair, pair
+
+
+@all_rows(backward_types)
 def backward(width, inputs, starts, facts, saved, given, g_inputs, g_starts):
     """The adjoint λ_t = x̄_t + ā_{t+1} λ_{t+1}; b̄ = λ, ā = λ x̄_{t-1} (bars: conjugates).
 

@@ -265,15 +265,15 @@ class LinearCall(Call):
         self.a, self.b = neighbours(a), neighbours(b)
         self.start, self.initial = neighbours(start), neighbours(initial)
         self.lengths, self.reset = neighbours(lengths), reset
+        self.a_i, a_t = self.strides(self.a if a.dim() == 3 else None)
         self.constants |= {
             "A_VARIES": a.dim() == 3,
             "HAS_RESET": reset is not None,
             "HAS_LENGTHS": lengths is not None,
             "HAS_INITIAL": initial is not None,
+            "N": self.fixed(self.N),
+            "a_t": self.fixed(a_t),
         }
-
-    def a_strides(self) -> tuple[int, ...]:
-        return self.strides(self.a if self.a.dim() == 3 else None)
 
     def new(self, *shape: int) -> Tensor:
         return self.b.new_empty(shape, dtype=carry_dtype(self.b.dtype))
@@ -300,9 +300,8 @@ def linear_forward(a, b, start, initial, lengths, reset):
         linear_kernels.forward[x.grid(K)](
             x.a, x.b, *(x.tensor(s) for s in (start, x.initial, x.lengths, reset)),
             states, end, summary,
-            *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.b, start, x.initial)),
-            *x.flag_strides(reset), N=x.fixed(x.N), a_t=x.fixed(x.a_strides()[1]),
-            b_t=x.fixed(x.b.stride(1)),
+            *x.sizes(), x.a_i, *(x.strides(s)[0] for s in (x.b, start, x.initial)),
+            *x.flag_strides(reset), b_t=x.fixed(x.b.stride(1)),
             HAS_START=start is not None, SUMMARY=summarise, **x.constants,
         )  # fmt: skip
 
@@ -329,9 +328,8 @@ def linear_backward(a, b, start, initial, lengths, reset, states, g_states, g_en
         linear_kernels.backward[x.grid(K)](
             x.a, *(x.tensor(s) for s in (x.start, x.initial, x.lengths, reset)), states,
             x.tensor(g_states), x.tensor(end), g_a, g_b, g_start, g_initial, summary,
-            *x.sizes(), x.a_strides()[0], *(x.strides(s)[0] for s in (x.start, x.initial)),
+            *x.sizes(), x.a_i, *(x.strides(s)[0] for s in (x.start, x.initial)),
             *x.flag_strides(reset), *(x.strides(s)[0] for s in (g_states, end)),
-            N=x.fixed(x.N), a_t=x.fixed(x.a_strides()[1]),
             gx_t=x.fixed(x.strides(g_states)[1]),
             HAS_START=x.start is not None, HAS_G_STATES=g_states is not None,
             HAS_G_END=end is not None, SUMMARY=summarise, **x.constants,
