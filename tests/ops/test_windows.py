@@ -29,17 +29,16 @@ def test_one_kernel_draws_and_places_what_plain_operations_do(
         return torch.Generator(device).manual_seed(4)
 
     monkeypatch.setattr(windows, "fused", lambda x: True)
-    found, places = sample_one_a_row(
-        table, storage, 16, context, burn_in=burn_in, generator=seeded()
-    )
+    found, laid = sample_one_a_row(table, storage, 16, context, burn_in=burn_in, generator=seeded())
     cut = RULES["episodes"](table, 16, context, seeded())
     truth = windows.windows_of(table.entries, *cut, burn_in)
     expected = lay_one_a_row(truth, storage, context + burn_in + 1)
     for name, x in truth._asdict().items():
         assert torch.equal(getattr(found, name), x), name
-    for name, x in expected._asdict().items():
-        if x is not None:
-            assert torch.equal(getattr(places, name), x), name
+    for name, x in expected.places._asdict().items():
+        assert torch.equal(getattr(laid.places, name), x), name
+    assert torch.equal(laid.episode, expected.episode)
+    assert laid.reset is laid.elapsed is None
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -110,14 +110,10 @@ RULES: dict[str, Callable[[Table, int, int, torch.Generator], Cut]] = {
 
 
 class Layout(NamedTuple):
-    """For each place of a batch, the storage row that it shows."""
+    """The places of a batch, and what tells its windows apart."""
 
-    token: Tensor  # (B, T+1)
-    step: Tensor  # (B, T): as `token`, but nothing after the last token of a window
-    valid: Tensor  # (B, T) bool
-    lengths: Tensor  # (B,)
+    places: Places  # with several windows a row, `begins` is (windows,)
     reset: Tensor | None  # (B, T+1) bool
-    begins: Tensor  # (windows,) the flat place of each window's first token
     episode: Tensor  # (B, T): the slot of the episode
     elapsed: Tensor | None  # (B, T+1): see `Batch`; None with one window a row, which tells it
 
@@ -141,8 +137,7 @@ def sample_one_a_row(
 
 
 def _layout(windows: Windows, places: Places) -> Layout:
-    episode = windows.slot[:, None].expand_as(places.step)
-    return Layout(reset=None, **places._asdict(), episode=episode, elapsed=None)
+    return Layout(places, None, windows.slot[:, None].expand_as(places.step), None)
 
 
 def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
@@ -175,8 +170,9 @@ def lay_packed(windows: Windows, storage: Storage, width: int) -> Layout:
     elapsed = np.zeros_like(token)
     elapsed.reshape(-1)[place] = before[window] + inside
     valid = (step != storage.nothing) & ~warm[:, :-1]
-    arrays = (token, step, valid, used, reset, begins, episode[:, :-1], elapsed)
-    return Layout(*(torch.from_numpy(x).to(storage.device) for x in arrays))
+    arrays = (token, step, valid, used, begins, reset, episode[:, :-1], elapsed)
+    tensors = [torch.from_numpy(x).to(storage.device) for x in arrays]
+    return Layout(Places(*tensors[:5]), *tensors[5:])
 
 
 def first_fit_decreasing(sizes: Indices, width: int) -> tuple[Indices, Indices, Indices]:
@@ -215,23 +211,24 @@ def collate(
     previous_reward: bool, elapsed: bool,
 ) -> Batch:  # fmt: skip
     """Read the batch of a layout. Padded places read the zero row, so all pads are zero."""
+    places = layout.places
     codes = storage.codes if storage.sizes.discrete else None
     steps = read_windows(
-        storage.fields, layout.token, layout.step, codes, several_a_row=layout.reset is not None
+        storage.fields, places.token, places.step, codes, several_a_row=layout.reset is not None
     )
     previous = steps.previous_action
-    observation = storage.read_observation(layout.token, steps.observation)
+    observation = storage.read_observation(places.token, steps.observation)
     if previous_reward:  # as with actions: that of a token follows its left neighbor
         observation = observation._replace(previous_reward=pad(steps.reward, (1, 0)))
     if true_previous_action:
         before = _row_before(windows, storage)
         last_actions = storage.read_actions(before)
-        previous.view(-1, storage.sizes.action).index_copy_(0, layout.begins, last_actions)
+        previous.view(-1, storage.sizes.action).index_copy_(0, places.begins, last_actions)
         if observation.previous_reward is not None:
             rewards = observation.previous_reward.view(-1)
-            rewards.index_copy_(0, layout.begins, storage.read("reward", before))
+            rewards.index_copy_(0, places.begins, storage.read("reward", before))
     return Batch(
-        observation, *steps[1:], layout.valid, layout.lengths, layout.reset, layout.episode,
+        observation, *steps[1:], places.valid, places.lengths, layout.reset, layout.episode,
         _elapsed(layout, windows) if elapsed else None,
     )  # fmt: skip
 
@@ -240,8 +237,9 @@ def _elapsed(layout: Layout, windows: Windows) -> Tensor:
     """How many stored steps of its episode lie before each token, (B, T+1); 0 at pads."""
     if layout.elapsed is not None:
         return layout.elapsed
-    column = torch.arange(layout.token.shape[1], device=layout.token.device)
-    return (windows.before[:, None] + column).masked_fill(column >= layout.lengths[:, None], 0)
+    token, lengths = layout.places.token, layout.places.lengths
+    column = torch.arange(token.shape[1], device=token.device)
+    return (windows.before[:, None] + column).masked_fill(column >= lengths[:, None], 0)
 
 
 def _row_before(windows: Windows, storage: Storage) -> Tensor:
