@@ -169,8 +169,9 @@ def kalman(x: KalmanInputs, form: Form = "identity") -> tuple[Belief, Belief]:
     start, prior = start_and_prior(x)
     if start is prior:  # torch.compile cannot trace a function that gets one tensor twice
         start = Belief(prior.mean.clone(), prior.variance.clone())
+    drive = torch.zeros_like(x.w) if x.u is None else x.u if x.b is None else x.b * x.u
     posterior = _FilterScan.apply(
-        form, x.a, _drive(x), x.q, x.w, x.r, *start, *prior, x.lengths, x.reset, x.observed
+        form, x.a, drive, x.q, x.w, x.r, *start, *prior, x.lengths, x.reset, x.observed
     )
     mean, variance = (y.to(dtype) for y in posterior)
     return Belief(mean, variance), Belief(mean[:, -1], variance[:, -1])
@@ -300,13 +301,6 @@ def _scan(
         mask = torch.cat([torch.zeros_like(padded[:, :1]), padded], 1)
         scanned = associative_scan(join_masked, [*leaves, mask])[:-1]
     return kind(*(x[:, 1:] for x in scanned))
-
-
-def _drive(x: KalmanInputs) -> Tensor:
-    """Return b·u for all steps, (B, T, N)."""
-    if x.u is None:
-        return torch.zeros_like(x.w)
-    return x.u if x.b is None else x.b * x.u
 
 
 def _interleave(even: Tensor, odd: Tensor) -> Tensor:
