@@ -162,8 +162,8 @@ def _kalman_problem(shape: tuple[int, int, int], varying: bool) -> Problem:
     }
     masks = _masks(batch, steps, draw)
     masks["observed"] = torch.rand(batch, steps, generator=draw) > 0.3
-    call = _call_kalman_raw if varying else partial(_call_kalman, packed=steps > 100)
-    return Problem(inputs, masks, call)
+    how = {"r_floor": 1e-3, "q_floor": 1e-3} if varying else {"packed": steps > 100}
+    return Problem(inputs, masks, partial(_call_kalman, **how))
 
 
 def _linear_problem(shape: tuple[int, int, int], varying: bool) -> Problem:
@@ -188,9 +188,11 @@ def _masks(batch: int, steps: int, draw: torch.Generator) -> Named:
     return {"lengths": lengths, "reset": torch.rand(batch, steps, generator=draw) < 0.05}
 
 
-def _call_kalman(x: Named, options: dict[str, Any], *, packed: bool = False) -> Named:
+def _call_kalman(
+    x: Named, options: dict[str, Any], *, packed: bool = False, **floors: float
+) -> Named:
     beliefs = {n: Belief(x[f"{n}.mean"], x[f"{n}.variance"]) for n in ("prior", "state")}
-    options = {"b": x["b"], **beliefs, **options}
+    options = {"b": x["b"], **beliefs, **floors, **options}
     found: Any
     if packed:
         found = kalman_scan_packed(x["a"], x["projection"], x["q"], **options)
@@ -199,10 +201,6 @@ def _call_kalman(x: Named, options: dict[str, Any], *, packed: bool = False) -> 
         found = kalman_scan(x["a"], u, x["q"], w, r, **options)
     posterior, final = (belief._asdict() for belief in found)
     return posterior | {f"final.{name}": y for name, y in final.items()}
-
-
-def _call_kalman_raw(x: Named, options: dict[str, Any]) -> Named:
-    return _call_kalman(x, options | {"r_floor": 1e-3, "q_floor": 1e-3})
 
 
 def _call_linear(x: Named, options: dict[str, Any]) -> Named:
