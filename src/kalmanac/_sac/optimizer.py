@@ -7,7 +7,7 @@ each.
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -99,11 +99,8 @@ def _views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _spans(groups: Mapping[str, Sequence[Tensor]]) -> dict[str, slice]:
-    rooms = [sum(map(_room, group)) for group in groups.values()]
-    ends = accumulate(rooms)
-    return {
-        name: slice(end - room, end) for name, room, end in zip(groups, rooms, ends, strict=True)
-    }
+    ends = accumulate((sum(map(_room, group)) for group in groups.values()), initial=0)
+    return {name: slice(*span) for name, span in zip(groups, pairwise(ends), strict=True)}
 
 
 def _room(parameter: Tensor) -> int:
