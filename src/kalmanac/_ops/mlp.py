@@ -125,9 +125,8 @@ class CpuMLP(torch.autograd.Function):
         shapes, depth = ctx.shapes, ctx.depth
         needs = ctx.needs_input_grad[1:]
         part_needs, learns = needs[: len(shapes)], any(needs[len(shapes) :])
-        saved, layers = ctx.saved_tensors[: -2 * depth], ctx.saved_tensors[-2 * depth :]
-        x, *hidden = saved
-        weights, biases = layers[:depth], layers[depth:]
+        x, *saved = ctx.saved_tensors
+        hidden, weights, biases = saved[: -2 * depth], saved[-2 * depth : -depth], saved[-depth:]
         first, count = _first_layer(weights[0], biases[0]), len(weights[0])
         g_first = room_for(x, first)
         # transposed: with few outputs, slopeᵀ hidden takes half the time of hiddenᵀ slope
@@ -264,9 +263,8 @@ class FusedMLP(torch.autograd.Function):
                 pairs = list(zip([x[None], *hidden], [*slopes, slope], strict=True))
                 both = gradients(pairs, weights[0].stride(1) == 1, exact=exact)
                 g_layers = [*(w for w, _ in both), *(b for _, b in both)]
-        within = [(a - span[0], b - span[0]) for a, b in spans]
         into = [
-            None if g_x is None or not needed else g_x[:, a:b].reshape(shape)
-            for (a, b), needed, shape in zip(within, part_needs, shapes, strict=True)
+            None if g_x is None or not needed else g_x[:, a - span[0] : b - span[0]].reshape(shape)
+            for (a, b), needed, shape in zip(spans, part_needs, shapes, strict=True)
         ]
         return None, None, *into, *g_layers, *[None] * (2 * depth - len(g_layers))
