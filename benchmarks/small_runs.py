@@ -5,8 +5,9 @@
 
 A run folder, or the file that learning.py made of one, becomes a folder with its settings, its
 evaluations (five digits), five moments of its clock, where it ran, and what was played after it;
-models and checkpoints are left out. A folder is named ENVIRONMENT-AGENT-seedN, and one that is
-there is not overwritten: who has more, removes it first.
+models and checkpoints are left out. A folder is named TASK-AGENT-seedN, with the run's label and
+what its sensors miss, and with a part of its settings' hash where another run has that name. A run
+that is there already is refused, not overwritten.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -84,24 +86,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     for source in found:
         try:
             run = read(source)
-            place = options.out / name_of(run)
-            if place.exists():
-                raise ValueError(f"{source}: got a run of {place.name}, expected none: it is there")
-            write(run, place)
-        except ValueError as error:
+            write(run, place_for(run, options.out))
+        except (ValueError, OSError) as error:
             refused += 1
             print(f"small_runs: {error}", file=sys.stderr)
     print(f"written: {len(found) - refused} runs to {options.out.name}, {refused} refused")
     return 1 if refused else 0
 
 
-def name_of(run: SmallRun) -> str:
-    """ENVIRONMENT-AGENT-seedN, with what its sensors miss."""
-    told = run.experiment
-    agent = "oracle" if told["privileged"] else told["encoder"].replace("+", "-")
+def place_for(run: SmallRun, out: Path) -> Path:
+    """Its folder, which is not there yet; ValueError where the run is there already."""
+    name = name_of(run.experiment)
+    digest = sha256(json.dumps(run.experiment, sort_keys=True).encode()).hexdigest()[:8]
+    for place in (out / name, out / f"{name}-{digest}"):
+        if not is_run(place):
+            return place
+        if read_experiment(place) == run.experiment:
+            raise ValueError(f"{run.source}: got the run of {place.name}, expected another one")
+    raise ValueError(f"{run.source}: got {place.name}, expected a name that is free")
+
+
+def name_of(told: Mapping[str, Any]) -> str:
+    """TASK-AGENT-seedN, with a label and what its sensors miss."""
+    agent = "oracle" if told.get("privileged") else told["encoder"].replace("+", "-")
     words = [told["env"].rpartition("/")[2], agent]
-    if missing := told["dropout"]:
-        words.append(f"{missing:g}-{'told' if told['dropout_told'] else 'blind'}")
+    if missing := told.get("dropout"):
+        words.append(f"{missing:g}-{'told' if told.get('dropout_told', True) else 'blind'}")
+    if label := told.get("label"):
+        words.append(label)
     return "-".join([*words, f"seed{told['seed']}"])
 
 
@@ -129,11 +141,12 @@ def read(source: Path) -> SmallRun:
             first, rows = {**found, **found["summary"]}, found["rows"]
         else:
             first, *rows = map(json.loads, source.read_text().splitlines())
+        name_of(first["experiment"])  # it has all that a name takes
         return SmallRun(
             source, first["experiment"], first["status"], first["step"], first["clock"],
             [kept(row) for row in rows], first.get("provenance", {}),
         )  # fmt: skip
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{source}: got what is no run, or none yet: {error!r}") from None
 
 
@@ -159,9 +172,8 @@ def read_small(place: Path) -> SmallRun:
 
 
 def write(run: SmallRun, place: Path) -> None:
-    """The folder that a report reads."""
+    """The folder that a report reads. Its description comes last: without it, it is no run."""
     place.mkdir(parents=True, exist_ok=True)
-    _write_json(place / EXPERIMENT, run.experiment)
     _write_json(place / SUMMARY, {"status": run.status, "step": run.step})
     _write_json(place / PROVENANCE, run.provenance)
     _write_rows(place / METRICS, run.rows)
@@ -169,6 +181,7 @@ def write(run: SmallRun, place: Path) -> None:
     for file in played(run):
         (place / EVALUATIONS).mkdir(exist_ok=True)
         shutil.copyfile(file, place / EVALUATIONS / file.name)
+    _write_json(place / EXPERIMENT, run.experiment)
 
 
 def played(run: SmallRun) -> list[Path]:

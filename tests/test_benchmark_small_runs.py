@@ -1,6 +1,7 @@
 """Runs, or their small files, become small run folders that a report reads as any other."""
 
 import json
+import shutil
 
 import pytest
 
@@ -50,18 +51,41 @@ def test_a_small_file_gives_the_same_folder(bench, small_runs, folder, tmp_path)
     assert one == other
 
 
+def test_runs_that_differ_have_names_that_differ(small_runs, folder, tmp_path):
+    """A label is in the name; of other settings, a part of their hash."""
+    told = json.loads((folder / "experiment.json").read_text())
+    for number, change in enumerate(({}, {"label": "other"}, {"noise": 0.25}, {"gamma": 0.5})):
+        copy = tmp_path / f"copies/{number}"
+        shutil.copytree(folder, copy)
+        (copy / "experiment.json").write_text(json.dumps(told | change))
+    out = tmp_path / "kept"
+    assert small_runs.main([str(tmp_path / "copies"), "--out", str(out)]) == 0
+    names = sorted(place.name for place in out.iterdir())
+    assert {name.removeprefix("track-memoryless-0.5-told-") for name in names} >= {
+        "seed3", "other-seed3",
+    }  # fmt: skip
+    kept = [json.loads((out / name / "experiment.json").read_text()) for name in names]
+    assert sorted((x["label"], x["noise"], x["gamma"]) for x in kept) == sorted(
+        ((told | x)["label"], (told | x)["noise"], (told | x)["gamma"])
+        for x in ({}, {"label": "other"}, {"noise": 0.25}, {"gamma": 0.5})
+    )
+
+
 def test_nothing_is_overwritten_and_what_is_no_run_is_named(small_runs, folder, tmp_path, capsys):
     out = ["--out", str(tmp_path / "kept")]
     assert small_runs.main([str(folder), *out]) == 0
     metrics = tmp_path / "kept/track-memoryless-0.5-told-seed3/metrics.jsonl"
     metrics.write_text("mine\n")
-    bad = tmp_path / "bad.jsonl"
+    bad, odd = tmp_path / "bad.jsonl", tmp_path / "odd.jsonl"
     bad.write_text(json.dumps({"experiment": 1}) + "\n")
-    assert small_runs.main([str(folder), str(bad), *out]) == 1
+    few = {"experiment": {"env": "a"}, "status": "finished", "step": 1, "clock": []}
+    odd.write_text(json.dumps(few) + "\n")
+    assert small_runs.main([str(bad), str(odd), str(folder), *out]) == 1
     assert metrics.read_text() == "mine\n"
     told = capsys.readouterr().err
-    assert "expected none: it is there" in told
+    assert "got the run of track-memoryless-0.5-told-seed3, expected another one" in told
     assert "bad.jsonl: got what is no run" in told
+    assert "odd.jsonl: got what is no run" in told
     with pytest.raises(SystemExit):
         small_runs.main([str(tmp_path / "nowhere"), *out])
     assert "nowhere, expected a run folder or a file" in capsys.readouterr().err

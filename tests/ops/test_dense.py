@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from kalmanac._encoders.layers import Linear, Projection
+from kalmanac._ops import dense_kernels
 from kalmanac._ops.dense import FusedDense, add_product, dense, fused_dense, room_for
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]  # cpu: Triton's interpreter
@@ -65,6 +66,15 @@ def test_only_what_learns_gets_a_gradient() -> None:
         torch.backends.cuda.matmul.fp32_precision = before
     assert layer.weight.grad is None
     assert torch.equal(layer.bias.grad, torch.full((3,), 5.0, device="cuda"))
+
+
+def test_layers_that_do_not_learn_cost_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, plain = layers(4, 3, "cpu")
+    x = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    monkeypatch.setattr(dense_kernels, "gradients", None)
+    y = FusedDense.apply(x, layer.weight.detach(), layer.bias.detach())
+    (found,), (truth,) = (torch.autograd.grad(z.sum(), [x]) for z in (y, plain(x)))
+    torch.testing.assert_close(found, truth)
 
 
 def twins(dtype: torch.dtype = torch.float64) -> tuple[Projection, nn.Linear]:

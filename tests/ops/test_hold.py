@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kalmanac import KalmanLayer, make_encoder
 from kalmanac._encoders import kalman, layers
+from kalmanac._ops import dense
 from kalmanac._ops.hold import holds_beside, project_and_hold, zero_order_hold
 
 DEVICES = [
@@ -86,10 +87,28 @@ def test_layers_hold_beside_their_projection(name: str, monkeypatch: pytest.Monk
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
-def test_the_kernels_take_what_a_gpu_takes() -> None:
+def test_the_kernels_take_what_a_gpu_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = KalmanLayer(d_model=4, d_state=8)
-    h, projection = torch.randn(2, 5, 4), layer.in_projection
-    assert not holds_beside(h, projection.weight, projection.bias, layer.dynamics.log_rate)
+    weight, bias = layer.in_projection.weight, layer.in_projection.bias
+    h, log_rate = torch.randn(2, 5, 4), layer.dynamics.log_rate
+    assert not holds_beside(h, weight, bias, log_rate), "on a CPU"
+    monkeypatch.setattr(dense, "fused_products", lambda *_: True)
+    assert holds_beside(h, weight, bias, log_rate)
+    assert not holds_beside(h[:, :0], weight, bias, log_rate), "no rows, no launch"
+    assert not holds_beside(h, weight, bias, log_rate.double())
+    assert not holds_beside(h, weight, None, log_rate)
+    assert not holds_beside(h, torch.randn(513, 4), torch.randn(513), log_rate)
+
+
+def test_numbers_with_gaps_between_them() -> None:
+    """As views of a larger tensor have them."""
+    given = [torch.randn(n, generator=torch.Generator().manual_seed(n))[::2] for n in (10, 11, 12)]
+    log_rate, gain, bias = given[0], given[1][:5], given[2][:5]
+    h, weight, step = torch.randn(3, 4), torch.randn(5, 4), torch.tensor(-1.0)
+    found = project_and_hold((log_rate, gain, step), h, weight, bias)
+    truth = torch.nn.functional.linear(h, weight, bias), *zero_order_hold(log_rate, gain, step)
+    for x, y in zip(found, truth, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
 @given(raw_step=st.floats(-12, 4), channels=st.integers(1, 64))

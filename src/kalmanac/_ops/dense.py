@@ -70,7 +70,7 @@ def fused_dense(
 
     rows = x.reshape(-1, x.shape[-1])
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
-    y = product(rows, weight.mT, bias, exact=exact, beside=beside)
+    y = product(rows, weight.mT, bias.contiguous(), exact=exact, beside=beside)
     return y.view(*x.shape[:-1], len(weight))
 
 
@@ -85,20 +85,23 @@ class FusedDense(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Return the gradients of the rows, if needed, the weight and the bias."""
+    def backward(ctx: Any, g_y: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the rows, the weight and the bias, as far as they are needed."""
         x, weight = ctx.saved_tensors
-        return dense_gradients(x, weight, g_y, ctx.needs_input_grad[0])
+        of_x, *of_layer = ctx.needs_input_grad
+        return dense_gradients(x, weight, g_y, of_x, any(of_layer))
 
 
 def dense_gradients(
-    x: Tensor, weight: Tensor, g_y: Tensor, of_x: bool, beside: Any = None
-) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Return the gradients of the rows, if asked for, the weight and the bias."""
+    x: Tensor, weight: Tensor, g_y: Tensor, of_x: bool, of_layer: bool, beside: Any = None
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of the rows, and of the weight and the bias, if asked for."""
     from kalmanac._ops.dense_kernels import gradients, product
 
     slope = g_y.reshape(1, -1, g_y.shape[-1]).contiguous()
     into = product(slope[0], weight, None, exact=False).view(x.shape) if of_x else None
+    if not of_layer:
+        return into, None, None
     rows = x.reshape(1, -1, x.shape[-1]).contiguous()
     ((g_weights, biases),) = gradients([(rows, slope)], True, exact=False, beside=beside)
     return into, g_weights[0].mT, biases[0, 0]

@@ -5,7 +5,8 @@ With Ã = -exp(log_rate) and a step size Δ = softplus(raw_step):
     a = exp(Δ Ã),   b = (a - 1) / Ã · B̃.
 
 These are some twenty operations for a hundred numbers. On a GPU, one program more of the launch
-that projects to a scan's signals has them, and one more of the launch that ends its backward.
+that projects to a scan's signals has them, and one more of the launch that ends its backward, where
+that projection has a launch of ours (`takes_dense`); elsewhere they are plain operations.
 """
 
 from typing import Any
@@ -68,4 +69,4 @@ class ProjectAndHold(torch.autograd.Function):
 
         *system, h, weight = ctx.saved_tensors
         found, beside = unholding(system, g_a, g_b)
-        return *found, *dense_gradients(h, weight, g_y, ctx.needs_input_grad[3], beside)
+        return *found, *dense_gradients(h, weight, g_y, ctx.needs_input_grad[3], True, beside)

@@ -96,7 +96,7 @@ def add_up_beside(
 def holding(system: Sequence[Tensor | None]) -> tuple[Tensor, Tensor | None, Beside]:
     """a and b, (N,) each, b None without a gain, and who fills them in."""
     given = pointers(system)
-    a, b = torch.empty_like(given[0]), None if system[1] is None else torch.empty_like(system[1])
+    a, b = torch.empty_like(given[0]), None if system[1] is None else torch.empty_like(given[1])
     names = ("log_rate", "gain", "raw_step", "a_out", "b_out")
     return a, b, beside(affine_beside, names, (*given, *pointers((a, b))), system)
 
@@ -107,9 +107,8 @@ def unholding(
     """The gradients of log_rate, the gain, if there is one, and raw_step, and who fills them in."""
     given = pointers(system)
     found = [torch.empty_like(x) for x in given]
-    slopes = (None if g is None else g.contiguous() for g in (g_a, g_b))
     names = ("log_rate", "gain", "raw_step", "g_a", "g_b", "g_rate", "g_gain", "g_step")
-    tensors = (*given, *pointers(tuple(slopes)), *found)
+    tensors = (*given, *pointers((g_a, g_b)), *found)
     return of_given(system, found), beside(add_up_beside, names, tensors, system)
 
 
@@ -123,8 +122,9 @@ def beside(
 
 
 def pointers(tensors: Sequence[Tensor | None]) -> list[Tensor]:
-    """These as kernels take them: the first stands where there is none."""
-    return [x for x in (tensors[0] if y is None else y for y in tensors) if x is not None]
+    """These as kernels take them, without gaps; the first stands where there is none."""
+    given = (tensors[0] if x is None else x for x in tensors)
+    return [x.contiguous() for x in given if x is not None]
 
 
 def of_given(
