@@ -145,6 +145,26 @@ def test_published_numbers_are_those_of_the_report():
 
 
 @pytest.mark.parametrize(
+    ("task", "steps", "seeds", "digits"),
+    [("CartPole", "100,000", 3, 0), ("Pendulum", "100,000", 3, 0),
+     ("MountainCarContinuous", "300,000", 1, 1)],
+)  # fmt: skip
+def test_both_at_the_published_steps(task, steps, seeds, digits):
+    ours = []
+    for seed in range(5):
+        metrics = RESULTS / f"novel-published/{task}-vssm-kf-seed{seed}/metrics.jsonl"
+        rows = list(map(json.loads, metrics.read_text().splitlines()))
+        late = [row for row in rows if row["step"] >= 0.9 * rows[-1]["step"]]
+        ours.append(np.mean([row["eval/in/mean_reward"] for row in late]))
+    theirs = [
+        late_returns(f"novel-published-peers/{task}-recurrent-ppo-seed{seed}.jsonl")[0]
+        for seed in range(seeds)
+    ]
+    told = [", ".join(f"{x:.{digits}f}" for x in values) for values in (ours, theirs)]
+    assert f"| {task}, {steps} steps | {told[0]} | {told[1]} |" in PAGE
+
+
+@pytest.mark.parametrize(
     ("task", "digits"), [("CartPole", 0), ("Pendulum", 1), ("MountainCarContinuous", 1)]
 )
 def test_novel_at_the_published_steps(task, digits):
