@@ -40,6 +40,12 @@ def late_returns(name, share=0.9):
     return np.mean([np.mean(row["returns"]) for row in kept]), rows[-1]["cpu_seconds"]
 
 
+def novel_rows(task, agent, seed):
+    """Evaluations of a run at the published steps."""
+    file = RESULTS / f"novel-published/{task}-{agent}-seed{seed}/metrics.jsonl"
+    return list(map(json.loads, file.read_text().splitlines()))
+
+
 def novel_row(task, agent, title):
     runs = [late_returns(f"novel/{task}-{agent}-seed{seed}.jsonl") for seed in SEEDS]
     returns, seconds = zip(*runs, strict=True)
@@ -152,8 +158,7 @@ def test_published_numbers_are_those_of_the_report():
 def test_both_at_the_published_steps(task, steps, seeds, digits):
     ours = []
     for seed in range(5):
-        metrics = RESULTS / f"novel-published/{task}-vssm-kf-seed{seed}/metrics.jsonl"
-        rows = list(map(json.loads, metrics.read_text().splitlines()))
+        rows = novel_rows(task, "vssm-kf", seed)
         late = [row for row in rows if row["step"] >= 0.9 * rows[-1]["step"]]
         ours.append(np.mean([row["eval/in/mean_reward"] for row in late]))
     theirs = [
@@ -174,8 +179,7 @@ def test_novel_at_the_published_steps(task, digits):
     for agent in ("vssm-kf", "gru"):
         means = []
         for seed in range(5):
-            folder = RESULTS / f"novel-published/{task}-{agent}-seed{seed}"
-            rows = list(map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()))
+            rows = novel_rows(task, agent, seed)
             assert rows[-1]["step"] == told.steps
             means.append(float(np.mean([row["eval/in/mean_reward"] for row in rows[-5:]])))
         assert min(means) >= told.mean
