@@ -15,6 +15,7 @@ from torch import Tensor
 import compiled_sac
 from experience import filled
 from kalmanac._ops import sac_losses
+from kalmanac._ops.gru import gru, plain_gru
 from kalmanac._ops.hold import zero_order_hold
 from kalmanac._ops.mlp import plain_mlp
 from kalmanac._ops.squashed_gaussian import draw, fused_draws
@@ -53,6 +54,7 @@ def forms(task: Task, device: torch.device) -> dict[str, Callable[[], Form]]:
         "linear layer": lambda: linear_layer(learner, some),
         "linear layer and hold": lambda: linear_layer_and_hold(learner, some),
         "Kalman layer": lambda: kalman_layer(learner, some),
+        "GRU": lambda: gru_layer(make_learner("gru", task, device), some),
         "losses": lambda: losses(learner, some),
         "Adam and target": lambda: adam(task, device),
     }
@@ -176,6 +178,19 @@ def kalman_layer(learner: Learner, some: _Numbers) -> Form:
     return Form(
         with_gradients(lambda: layer(h)[0], leaves),
         lambda: compiled_sac.filtered(rules, own, h),
+        leaves,
+    )
+
+
+def gru_layer(learner: Learner, some: _Numbers) -> Form:
+    """All steps of a layer; the compiler takes them one after the other, not cuDNN's walk."""
+    own = next(x for x in learner.actor.modules() if isinstance(x, torch.nn.GRU))
+    x = some.leaf(*some.tokens, own.input_size)
+    weights = list(own.parameters())
+    leaves, start = [x, *weights], x.new_zeros(len(x), own.hidden_size)
+    return Form(
+        with_gradients(lambda: gru(x, start, weights), leaves),
+        lambda: plain_gru(x, start, weights),
         leaves,
     )
 

@@ -2,11 +2,11 @@
 
     python benchmarks/update.py [--device cuda] [--quick] [--out results/update-cpu.json]
 
-The paper's sizes of Best Arm, POPGym and DeepMind Control, POPGym's with continuous actions and
-with action masks too, each with the episodes of a Best Arm replay and with full windows. An update
-is what training does with a sampled batch: losses, gradients, Adam, target; sampling is timed
-apart. An encoder whose update gives a number that is not finite is not timed, and the exit status
-is 1. On CUDA, see gpu_updates.py.
+The paper's sizes of Best Arm, POPGym and DeepMind Control, POPGym's with continuous actions, with
+action masks and with twice the channels too, each with the episodes of a Best Arm replay and with
+full windows. An update is what training does with a sampled batch: losses, gradients, Adam, target;
+sampling is timed apart. An encoder whose update gives a number that is not finite is not timed, and
+the exit status is 1. On CUDA, see gpu_updates.py.
 """
 
 import argparse
@@ -72,8 +72,13 @@ TASKS = (
     Task("POPGym, masked", 32, 64, Sizes(8, 5, True, action_mask=True), *WIDE),
     Task("POPGym, continuous", 32, 64, Sizes(8, 5, False), *WIDE),
     Task("DMC", 32, 64, Sizes(24, 6, False), *WIDE),
+    Task("POPGym, N = 256", 32, 64, Sizes(8, 5, True), *WIDE),
 )
-ENCODERS_OF = {"Best Arm": BEST_ARM, "DMC": DMC}  # their settings; else as they are
+ENCODERS_OF = {  # their settings; else as they are
+    "Best Arm": BEST_ARM,
+    "DMC": DMC,
+    "POPGym, N = 256": {name: {"d_state": 256} for name in ("vssm", "vssm+kf", "vssm+kf-u", "gru")},
+}
 SMALL = Task("small", 4, 8, Sizes(2, 3, True), (8,), (8, 8))
 
 

@@ -43,7 +43,7 @@ def test_plain_forms_give_what_fused_ones_give(bench, number, monkeypatch):
     script, forms = bench("compiled"), bench("compiled_forms")
     monkeypatch.setattr(sac_losses, "fused", sac_losses.fused)  # a rival switches it off
     makers = forms.forms((script.SMALL, script.SMALL_CONTINUOUS)[number], CPU)
-    assert len(makers) == 7 + number
+    assert len(makers) == 8 + number
     for name, make in makers.items():
         form = make()
         right = [x.detach().clone() for x in form.ours()]
