@@ -20,7 +20,8 @@ STORED_NAMES = {"vector": "observation", "images": "pixels"}
 class Observation(NamedTuple, Generic[Array]):
     """The parts of observations (…), arrays or tensors; None where an environment has no such part.
 
-    A missing reading, where `observed` is False, has zeros in `vector` and `images`.
+    A missing reading, where `observed` is False, has zeros in `images`, and in `vector` but for
+    places that no sensor reads.
     """
 
     vector: Array  # (…, O) float32: numbers as they are, one-hot codes of choices

@@ -223,8 +223,8 @@ class Twin:
         observation = Observation(values, privileged=values if self.sizes.privileged else None)
         if not self.sizes.observed:
             return observation
-        observed = np.array(seen, bool)  # what a missing reading says must not matter
-        vector = np.where(observed[:, None], values, np.nan)
+        observed = np.array(seen, bool)
+        vector = np.where(observed[:, None], values, np.float32(0))
         return observation._replace(vector=vector, observed=observed)
 
 

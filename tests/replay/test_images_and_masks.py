@@ -46,7 +46,7 @@ def check(batch: Batch) -> None:
     assert seen.sum() > 20
     assert torch.equal(batch.observation.vector[..., 0][seen].long(), time[seen])
     assert (batch.observation.images == batch.observation.images[..., :1]).all()
-    assert (batch.observation.images[~seen] == 0).all(), "missing or padding"
+    assert (batch.observation.images[~held] == 0).all(), "padding"
     expected = torch.arange(3) != (time % 3)[..., None]
     assert torch.equal(batch.observation.action_mask[seen], expected[seen])
     assert batch.observation.action_mask[held].any(-1).all()

@@ -15,6 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from kalmanac._envs.checkpointable import check_state
+from kalmanac._envs.observation_codecs import unmeasured_places
 from kalmanac._envs.wrappers import CorruptionWrapper, ObservationAsPrivileged
 
 
@@ -47,6 +48,8 @@ class HiddenNumbers(CorruptionWrapper):
                 "at least one and not all"
             )
         self._shown = np.array([place for place in places if place not in hidden])
+        kept = unmeasured_places(env)
+        self.unmeasured = [i for i, place in enumerate(self._shown) if place in kept]
         low, high = space.low[self._shown], space.high[self._shown]
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
 

@@ -219,9 +219,13 @@ class ObservationCodec:
 
     A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: `action_mask`
     reads it, and it is no feature.
+
+    `unmeasured` names places of a vector that no sensor reads: they are never missing.
     """
 
-    def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
+    def __init__(
+        self, space: Space, actions: ActionCodec | None = None, unmeasured: Sequence[int] = ()
+    ) -> None:
         leaves, self._space = parts(space), space
         self._mask: Part | None = None
         if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
@@ -240,6 +244,7 @@ class ObservationCodec:
             np.array([part.scaled for part in self._features], np.bool_),
             [part.width for part in self._features],
         )
+        self.measured = _measured(space, unmeasured)  # (O,) bool; None: all
 
     @property
     def has_action_mask(self) -> bool:
@@ -297,28 +302,62 @@ def _tree(space: Space, path: Path, leaves: Mapping[Path, NDArray[Any]]) -> Any:
     return leaves[path]
 
 
-def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
+def _measured(space: Space, unmeasured: Sequence[int]) -> NDArray[np.bool_] | None:
+    if not unmeasured:
+        return None
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise TypeError(f"unmeasured: got places in {space}, expected a Box with one axis")
+    places = range(space.shape[0])
+    if not all(type(place) is int and place in places for place in unmeasured):
+        raise ValueError(
+            f"unmeasured: got {tuple(unmeasured)}, expected places of 0 to {len(places) - 1}"
+        )
+    measured = np.ones(len(places), np.bool_)
+    measured[list(unmeasured)] = False
+    return measured
+
+
+def observation_codec(
+    space: Space, actions: ActionCodec | None = None, unmeasured: Sequence[int] = ()
+) -> ObservationCodec:
     """Make the codec for observations of one environment's `space`."""
-    return ObservationCodec(space, actions)
+    return ObservationCodec(space, actions, unmeasured)
 
 
 def privileged_space(env: Environment) -> spaces.Box | None:
     """Return the space of `info["privileged"]`, an environment's true state; None: it has none.
 
-    An environment declares it as an attribute `privileged_space`; wrappers and copies in a
-    `SyncVectorEnv` are looked through, and those of an `AsyncVectorEnv` are asked.
+    An environment declares it as an attribute `privileged_space`; see `declared`.
+    """
+    space = declared(env, "privileged_space")
+    if space is not None and (not isinstance(space, spaces.Box) or len(space.shape) != 1):
+        raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")
+    return space
+
+
+def unmeasured_places(env: Environment) -> tuple[int, ...]:
+    """Return the places of an observation, a vector, that no sensor reads, such as a reference.
+
+    An environment declares them as an attribute `unmeasured`; see `declared`.
+    """
+    return tuple(declared(env, "unmeasured") or ())
+
+
+def declared(env: Environment, name: str) -> Any:
+    """Return what an environment has as an attribute `name`; None: nothing.
+
+    Wrappers and copies in a `SyncVectorEnv` are looked through, and those of an `AsyncVectorEnv`
+    are asked.
     """
     layer: Any = env
     while layer is not None:
-        space = getattr(layer, "privileged_space", None)
-        if space is None and isinstance(layer, AsyncVectorEnv):
+        value = getattr(layer, name, None)
+        if value is None and isinstance(layer, AsyncVectorEnv):
             # first whether there is one: what an environment cannot answer ends all processes
-            known = all(layer.call("has_wrapper_attr", "privileged_space"))
-            space = layer.get_attr("privileged_space")[0] if known else None
-        if space is not None:
-            if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-                raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")
-            return space
+            known = all(layer.call("has_wrapper_attr", name))
+            value = layer.get_attr(name)[0] if known else None
+        if value is not None:
+            return value
         if isinstance(layer, gymnasium.Wrapper | VectorWrapper):
             layer = layer.env
         else:

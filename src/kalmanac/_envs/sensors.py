@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from kalmanac._envs.actuators import ActionNoise, FrameRepeat
-from kalmanac._envs.observation_codecs import privileged_space
+from kalmanac._envs.observation_codecs import privileged_space, unmeasured_places
 from kalmanac._envs.wrappers import (
     CorruptionWrapper,
     ObservationAsPrivileged,
@@ -124,7 +124,7 @@ class ObservationNoise(CorruptionWrapper):
     def __init__(self, env: Env, std: float) -> None:
         super().__init__(env, std=std)
         self.std = deviation("std", std)
-        self.unmeasured = unmeasured(env)
+        self.unmeasured = list(unmeasured_places(env))
         space = float_box(env.observation_space, "observation")
         largest = float(np.finfo(np.float32).max)
         self.observation_space = spaces.Box(-largest, largest, space.shape, space.dtype.type)
@@ -170,7 +170,8 @@ class ObservationDropout(CorruptionWrapper):
         super().__init__(env, probability=probability, burst=burst, told=told, flag=flag)
         self.probability = share("probability", probability)
         self.burst = burst_length("burst", burst, self.probability)
-        self.told, self.flag, self.unmeasured = told, flag, unmeasured(env)
+        self.told, self.flag = told, flag
+        self.unmeasured = list(unmeasured_places(env))
         self._after_there = self._after_missing = self.probability
         if self.burst is not None:
             self._after_missing = 1 - 1 / self.burst
@@ -225,7 +226,7 @@ class ObservationDelay(CorruptionWrapper):
     def __init__(self, env: Env, steps: int) -> None:
         super().__init__(env, steps=steps)
         self.steps = count("steps", steps, 0)
-        self.unmeasured = unmeasured(env)
+        self.unmeasured = list(unmeasured_places(env))
         self._pending: list[tuple[Any, bool]] = []  # the oldest first
 
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
@@ -256,11 +257,6 @@ class ObservationDelay(CorruptionWrapper):
             for reading in memory["readings"]
         ]
         self._pending = list(zip(readings, map(bool, memory["observed"]), strict=True))
-
-
-def unmeasured(env: gymnasium.Env[Any, Any]) -> list[int]:
-    """Return the places of an observation, a vector, that come from no sensor."""
-    return list(env.get_wrapper_attr("unmeasured")) if env.has_wrapper_attr("unmeasured") else []
 
 
 def share(name: str, value: Any) -> float:

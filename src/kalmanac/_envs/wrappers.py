@@ -141,6 +141,7 @@ class PrivilegedObservation(VectorWrapper[Any, Any, Any, Any, Any]):
                 'info["action_mask"]: the true state takes the observation\'s place'
             )
         self.metadata = {**(env.metadata or {}), "observed": False}  # the truth is never missing
+        self.unmeasured = ()
         self.single_observation_space = space
         self.observation_space = batch_space(space, env.num_envs)
 

@@ -190,7 +190,7 @@ def check_actions(x: Values, streams: Indices, sizes: Sizes) -> Tensor:
 def check_observations(
     observation: Any, streams: Indices, sizes: Observation[PartSize]
 ) -> dict[str, Tensor]:
-    """The parts of an `Observation`, by their names in files; a missing reading becomes zeros."""
+    """The parts of an `Observation`, by their names in files."""
     if not isinstance(observation, Observation):
         got = type(observation).__name__
         raise TypeError(f"observation: got {got}, expected an Observation of arrays")
@@ -208,11 +208,6 @@ def check_observations(
         else:
             x = torch.from_numpy(_exactly(label, values, shape, np.dtype(size.dtype)))
         parts[STORED_NAMES.get(name, name)] = x
-    if observation.observed is not None:
-        missing = ~parts["observed"][:, None]
-        for name in ("observation", "pixels"):
-            if name in parts:
-                parts[name] = parts[name].masked_fill(missing.to(parts[name].device), 0)
     _finite("observation", parts["observation"], streams)
     if observation.privileged is not None:
         _finite("privileged", parts["privileged"], streams)

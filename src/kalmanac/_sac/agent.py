@@ -1,7 +1,7 @@
 """What an agent holds, and how it acts: `RecurrentSAC` learns with it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,18 +119,19 @@ class Agent:
     def set_spaces(
         self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], *,
         privileged_space: gymnasium.Space[Any] | None = None, observed: bool = False,
-        action_mask: bool = False,
+        action_mask: bool = False, unmeasured: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """Make the agent for these spaces, without an environment: to learn from data alone.
 
         Args:
             privileged_space: of the true state, for `privileged_critic`.
             observed, action_mask: whether infos tell of missing readings and forbidden actions.
+            unmeasured: places of an observation, a vector, that no sensor reads.
         """
         if self._problem is not None:
             raise ValueError("set_spaces: got spaces, expected none: the agent has its own")
         keys = InfoKeys(observed, action_mask)
-        self._build(Problem(observation_space, action_space, privileged_space, keys))
+        self._build(Problem(observation_space, action_space, privileged_space, keys, unmeasured))
 
     def predict(
         self, observation: Any, state: PolicyState | None = None,
@@ -235,7 +236,9 @@ class Agent:
     def _build(self, problem: Problem) -> None:
         if self.settings.normalize_observations:
             self.normalizer = ObservationNormalizer(
-                problem.sizes.observation, scaled=problem.observations.scaled
+                problem.sizes.observation,
+                scaled=problem.observations.scaled,
+                measured=problem.observations.measured,
             )
         learner = Learner(self.settings, problem.sizes, device=self.device, seed=self.seed)
         self._problem = problem

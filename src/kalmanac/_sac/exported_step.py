@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from kalmanac._envs.observation_codecs import Choices, Image, Part
 from kalmanac._observation import Observation
 from kalmanac._sac.learner import Learner
-from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale
+from kalmanac._sac.normalization import ObservationNormalizer, ReturnScale, without_missing
 from kalmanac._sac.problem import Problem
 
 F32 = torch.float32  # whatever a program has set for its own tensors
@@ -43,7 +43,9 @@ class ExportedStep(nn.Module):
         scales = (normalizer if numbers else None, return_scale)
         self.normalizers = [x for x in scales if x is not None]
         self.actor = copy.deepcopy(learner.averaged).cpu().requires_grad_(False).eval()
-        leaves = problem.observations.leaves
+        leaves, measured = problem.observations.leaves, problem.observations.measured
+        self.measured: Tensor | None
+        self.register_buffer("measured", None if measured is None else torch.from_numpy(measured))
         self.parts = dict(zip(_names(leaves), leaves, strict=True))
         network, actions = self.actor.network, problem.actions
         self.state: Any = network.initial_state(ROWS)
@@ -118,7 +120,7 @@ class ExportedStep(nn.Module):
         observed = inputs.get("observed")
         vector = torch.cat(features or [torch.zeros(x.shape[0], 0, dtype=F32)], 1)
         if observed is not None:
-            vector = vector.masked_fill(~observed[:, None], 0)
+            vector = without_missing(vector, observed, self.measured)
         pixels = torch.cat(images, 1) if images else None
         return Observation(vector, pixels, observed, inputs.get("action_mask"))
 

@@ -25,20 +25,23 @@ class ObservationNormalizer:
     Only collection updates it. The replay keeps raw observations, which are normalized when they
     are drawn, so that old and new ones are always seen on the same scale. Codes (where `scaled`
     (O,) is False), images and the privileged observation are left as they are; missing readings
-    do not count. What has never changed is not scaled, and shifted only if it is larger than 1.
+    do not count, and have zeros at all places, or where `measured` (O,) is True. What has never
+    changed is not scaled, and shifted only if it is larger than 1.
     """
 
     def __init__(
-        self, size: int, *, clip: float = 10.0, scaled: NDArray[np.bool_] | None = None
-    ) -> None:
+        self, size: int, *, clip: float = 10.0, scaled: NDArray[np.bool_] | None = None,
+        measured: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
         if clip <= 0:
             raise ValueError(f"clip: got {clip}, expected a positive number")
         self.clip = clip
         self.scaled = np.ones(size, np.bool_) if scaled is None else scaled
+        self.measured = measured
         self.count = 0
         self.mean = np.zeros(size)  # (O,) float64
         self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
-        self._settled: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+        self._settled: dict[torch.device, Sequence[Tensor]] = {}
         self._settled_at: dict[torch.device, int] = {}
 
     def update(self, observation: NDArray[np.float32]) -> None:
@@ -61,14 +64,15 @@ class ObservationNormalizer:
 
     def __call__(self, vector: Tensor) -> Tensor:
         """Normalize vectors (…, O), float32, on the device they came from."""
-        mean, scale, most = self._on(vector.device)
+        mean, scale, most, *_ = self._on(vector.device)
         return ((vector - mean) * scale).clamp(-most, most)
 
     def normalize(self, observation: Observation[Tensor]) -> Observation[Tensor]:
-        """`observation` with a normalized vector; a missing reading stays all zeros."""
+        """`observation` with a normalized vector; a missing reading stays zeros."""
         vector = self(observation.vector)
         if observation.observed is not None:
-            vector = vector.masked_fill(~observation.observed[..., None], 0)
+            measured = self._on(vector.device)[3] if self.measured is not None else None
+            vector = without_missing(vector, observation.observed, measured)
         return observation._replace(vector=vector)
 
     def batch(self, batch: Batch) -> Batch:
@@ -104,7 +108,7 @@ class ObservationNormalizer:
             for settled, x in zip(self._settled[device], fresh, strict=True):
                 settled.copy_(x)
         else:
-            self._settled[device] = (fresh[0].clone(), fresh[1].clone(), fresh[2].clone())
+            self._settled[device] = [x.clone() for x in fresh]
         self._settled_at[device] = self.count
 
     def _on(self, device: torch.device) -> Sequence[Tensor]:
@@ -114,13 +118,21 @@ class ObservationNormalizer:
         return self._settled[device]
 
     def _fresh(self, device: torch.device) -> Sequence[Tensor]:
-        """Mean, scale and bounds, (O,) float32."""
+        """Mean, scale and bounds, (O,) float32, and `measured` where there is one."""
         varied = self.scaled & (self.squares > 0)
         scale = np.where(varied, 1.0 / np.sqrt(self.variance + EPSILON), 1.0)
         as_it_is = ~varied & (np.abs(self.mean) <= 1)  # a flag that is always 1 where readings came
         mean = np.where(self.scaled & ~as_it_is, self.mean, 0.0)
         most = np.where(self.scaled, self.clip, np.inf)  # codes are left as they are
-        return sent([torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)], device)
+        numbers = [torch.as_tensor(x, dtype=torch.float32) for x in (mean, scale, most)]
+        marks = [] if self.measured is None else [torch.as_tensor(self.measured)]
+        return sent(numbers + marks, device)
+
+
+def without_missing(vector: Tensor, observed: Tensor, measured: Tensor | None) -> Tensor:
+    """Vectors (…, O) with zeros where `measured` (O,), or all, and not `observed` (…)."""
+    missing = ~observed[..., None]
+    return vector.masked_fill(missing if measured is None else missing & measured, 0)
 
 
 class ReturnScale:

@@ -67,7 +67,7 @@ class ObservationReader:
         parts = self.read_infos(batch, infos, rows, over)
         if self.privileged:
             parts["privileged"] = self._read_privileged(infos, rows)
-        return _without_missing(observation._replace(**parts))
+        return self._without_missing(observation._replace(**parts))
 
     def read_infos(
         self, batch: Any, infos: Mapping[str, Any], rows: Rows, over: Bools | None = None
@@ -104,7 +104,7 @@ class ObservationReader:
             action_mask = self.observations.action_mask(batch)
         if action_mask is not None:
             action_mask = _usable(self.actions.mask(action_mask), n)
-        observation = _without_missing(
+        observation = self._without_missing(
             observation._replace(observed=observed, action_mask=action_mask)
         )
         vector = observation.vector
@@ -113,6 +113,16 @@ class ObservationReader:
             raise BadReadingError(
                 f"observation: got {vector[row, feature]} in row {row}, expected finite numbers"
             )
+        return observation
+
+    def _without_missing(self, observation: Arrays) -> Arrays:
+        """Zeros, in place, where the reading is missing: what stands there may be no number."""
+        if observation.observed is not None:
+            missing, measured = ~observation.observed, self.observations.measured
+            places = missing if measured is None else np.ix_(missing, measured)
+            observation.vector[places] = 0.0
+            if observation.images is not None:
+                observation.images[missing] = 0
         return observation
 
     def _read_privileged(self, infos: Mapping[str, Any], rows: Rows) -> NDArray[np.float32]:
@@ -153,16 +163,6 @@ def read_rewards(given: Any, starts: Bools) -> NDArray[np.float32]:
             f"previous_reward: got {told[row]} in row {row}, expected finite numbers in float32"
         )
     return rewards
-
-
-def _without_missing(observation: Arrays) -> Arrays:
-    """Zeros, in place, where the reading is missing: what stands there may be no number."""
-    if observation.observed is not None:
-        missing = ~observation.observed
-        observation.vector[missing] = 0.0
-        if observation.images is not None:
-            observation.images[missing] = 0
-    return observation
 
 
 def _usable(mask: Bools, n: int, over: Bools | None = None) -> Bools:

@@ -1,6 +1,7 @@
 """What an agent must know of its environment: the spaces, which the model file keeps as JSON."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -8,7 +9,11 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from kalmanac._envs.action_codecs import action_codec
-from kalmanac._envs.observation_codecs import observation_codec, privileged_space
+from kalmanac._envs.observation_codecs import (
+    observation_codec,
+    privileged_space,
+    unmeasured_places,
+)
 from kalmanac._observation import Sizes
 from kalmanac._sac.model_file import space_from_json, space_to_json
 from kalmanac._sac.observations import Arrays, InfoKeys, ObservationReader, info_keys
@@ -21,12 +26,13 @@ class Problem:
     """The spaces of one environment, the codecs between them and the agent, and the sizes.
 
     `truth` is the space of the true state, only if the critic sees it; `keys` says whether infos
-    tell of missing readings and forbidden actions.
+    tell of missing readings and forbidden actions; `unmeasured` names places of observations that
+    no sensor reads.
     """
 
     def __init__(
         self, observation: Space, action: Space, truth: Space | None = None,
-        keys: InfoKeys | None = None,
+        keys: InfoKeys | None = None, unmeasured: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.observation_space, self.action_space = observation, action
         self.privileged_space = truth
@@ -38,7 +44,8 @@ class Problem:
                 'continuous (metadata["action_mask"] = False if it means something else)'
             )
         self.info_keys = keys
-        self.observations = observation_codec(observation, self.actions)
+        self.unmeasured = tuple(unmeasured)
+        self.observations = observation_codec(observation, self.actions, self.unmeasured)
         self.reader = ObservationReader(self.observations, self.actions, **keys._asdict())
         self.sizes = Sizes(
             self.observations.size,
@@ -65,7 +72,7 @@ class Problem:
         space, actions = env.single_observation_space, env.single_action_space
         # codecs first: they refuse what cannot be used before anything is reset
         observation_codec(space, action_codec(actions))
-        return cls(space, actions, truth, info_keys(env))
+        return cls(space, actions, truth, info_keys(env), unmeasured_places(env))
 
     def require_same(self, env: VectorEnv[Any, Any, Any]) -> None:
         """Refuse an environment with other spaces."""
@@ -106,6 +113,7 @@ class Problem:
             "action": space_to_json(self.action_space),
             "truth": None if truth is None else space_to_json(truth),
             "told": self.info_keys._asdict(),
+            "unmeasured": list(self.unmeasured),
         }
 
     @classmethod
@@ -117,4 +125,5 @@ class Problem:
             space_from_json(document["action"]),
             None if truth is None else space_from_json(truth),
             InfoKeys(**document.get("told", {})),
+            document.get("unmeasured", ()),
         )

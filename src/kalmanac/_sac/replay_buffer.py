@@ -47,7 +47,7 @@ def _require_same(stored: StoredReplay, problem: Problem) -> None:
         got = Problem.from_json(stored.about["spaces"])
     named: dict[str, tuple[Any, Any]] = {
         name: (getattr(got, name), getattr(problem, name))
-        for name in ("observation_space", "action_space", "privileged_space")
+        for name in ("observation_space", "action_space", "privileged_space", "unmeasured")
     }
     named |= {
         f"sizes.{name}": (getattr(got.sizes, name), own)
