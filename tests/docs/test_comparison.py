@@ -187,6 +187,29 @@ def test_novel_at_the_published_steps(task, digits):
     assert "; ".join(cells) in PAGE
 
 
+def walker_late(task, agent):
+    """The mean of the last five evaluations, of whole seeds."""
+    means = []
+    for seed in SEEDS:
+        file = RESULTS / f"walkers/{task}-{agent}-seed{seed}/metrics.jsonl"
+        rows = list(map(json.loads, file.read_text().splitlines()))
+        assert rows[-1]["step"] == 300_000
+        means.append(float(np.mean([row["eval/in/mean_reward"] for row in rows[-5:]])))
+    return means
+
+
+@pytest.mark.parametrize("task", ["Hopper-P", "Hopper-V", "Walker2d-P"])
+def test_walkers(task):
+    whole = walker_late(task.replace("-V", "-P"), "oracle")
+    cells = []
+    for agent in ("vssm-kf", "gru", "memoryless"):
+        means = walker_late(task, agent)
+        told = ", ".join(f"{mean:,.0f}" for mean in means)
+        cells.append(f"{told}: {np.mean(means) / np.mean(whole):.0%}")
+    cells.append(", ".join(f"{mean:,.0f}" for mean in whole))
+    assert f"| {task} | {' | '.join(cells)} |" in PAGE
+
+
 def test_speed():
     cases = json.loads((RESULTS / "compiled-h200.json").read_text())["cases"]
     rates = {(x["task"], x["seeds"], x["how"]): x["found"].get("per_second") for x in cases}

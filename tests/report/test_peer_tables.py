@@ -43,6 +43,8 @@ def test_walkers_have_their_share_of_the_full_agent_s_return(tmp_path):
     for task, agent, high in (
         ("mujoco/Hopper-P", "oracle", 3000.0),
         ("mujoco/Hopper-P", "gru", 1500.0),
+        ("mujoco/Hopper-V", "gru", 600.0),
+        ("mujoco/Walker2d-P", "gru", 600.0),
         ("bullet/Hopper-P", "gru", 2000.0),
     ):
         write_run(tmp_path / f"{task}-{agent}".replace("/", "-"), settings(agent, task=task),
@@ -53,6 +55,9 @@ def test_walkers_have_their_share_of_the_full_agent_s_return(tmp_path):
     mean = {(g.task, g.agent): late(g).mean() for g in groups}
     share = mean["mujoco/Hopper-P", "gru"] / mean["mujoco/Hopper-P", "oracle"]
     assert rows["mujoco/Hopper-P", "GRU"]["share of Oracle's"] == f"{share:.0%}"
+    share = mean["mujoco/Hopper-V", "gru"] / mean["mujoco/Hopper-P", "oracle"]
+    assert rows["mujoco/Hopper-V", "GRU"]["share of Oracle's"] == f"{share:.0%}", "the same machine"
+    assert rows["mujoco/Walker2d-P", "GRU"]["share of Oracle's"] == ""
     assert rows["mujoco/Hopper-P", "GRU"]["MF-RNN"] == ""
     assert rows["bullet/Hopper-P", "GRU"]["RESeL-Mamba"] == "2769 ± 85"
     assert rows["bullet/Hopper-P", "GRU"]["share of Oracle's"] == ""

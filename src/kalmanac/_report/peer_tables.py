@@ -17,13 +17,13 @@ def masked_table(groups: Sequence[Group]) -> Table | None:
     """Walkers with positions or velocities alone: returns, and their share of the full agent's."""
     mine = [group for group in groups if group.family == OTHER and group.task.startswith(MASKED)]
     full = {
-        (group.task, group.conditions, group.label): float(np.mean(late(group)))
+        (machine(group), group.conditions, group.label): float(np.mean(late(group)))
         for group in mine
         if group.agent == ORACLE and group.main and late(group).size
     }
     printed, rows = bullet_scores(), []
     for group in mine:
-        whole = full.get((group.task, group.conditions, group.label), 0.0)
+        whole = full.get((machine(group), group.conditions, group.label), 0.0)
         values, steps = late(group), [int(run.steps[-1]) for run in group.runs]
         theirs = printed.scores.get(group.task.removeprefix("bullet/"), {})
         rows.append(
@@ -46,12 +46,18 @@ def masked_table(groups: Sequence[Group]) -> Table | None:
         "share of Oracle's", *printed_agents(),
     )  # fmt: skip
     notes = (
-        "Mean ± standard error over seeds. Oracle sees positions and velocities: the full agent.",
+        "Mean ± standard error over seeds. Oracle sees positions and velocities: the full agent, "
+        "one for both tasks of a machine.",
         f"Printed, for PyBullet's walkers alone: {printed.what}. Source: {printed.source}.",
         "MuJoCo's walkers are other machines with other rewards: their numbers do not compare.",
     )
     title = "Walkers with positions or velocities alone"
     return Table("masked-scores", title, head, rows, notes) if rows else None
+
+
+def machine(group: Group) -> str:
+    """What walks, whatever is hidden."""
+    return group.task.rpartition("-")[0]
 
 
 def printed_agents() -> tuple[str, ...]:
