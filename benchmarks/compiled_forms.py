@@ -18,12 +18,14 @@ from kalmanac._ops import sac_losses
 from kalmanac._ops.gru import gru, plain_gru
 from kalmanac._ops.hold import zero_order_hold
 from kalmanac._ops.mlp import plain_mlp
+from kalmanac._ops.rms_norm import RMSNorm
 from kalmanac._ops.squashed_gaussian import draw, fused_draws
 from kalmanac._sac.distributions import SquashedGaussian
 from kalmanac._sac.learner import Learner
 from update import Task, make_learner
 from update_peer import FILTER, learned_of, rules_of
 
+NORM = "network.encoder.stack.norm"
 Answer = Callable[[], Sequence[Tensor]]
 APART = {"cpu": 1e-4, "cuda": 2e-2}  # relative to the length; TF32 factors on a GPU
 
@@ -60,6 +62,9 @@ def forms(task: Task, device: torch.device) -> dict[str, Callable[[], Form]]:
     }
     if not task.sizes.discrete:
         found["draws"] = lambda: draws(learner, some)
+    norm = learner.actor.get_submodule(NORM)
+    if isinstance(norm, RMSNorm):
+        found["RMSNorm"] = lambda: rms_norm(norm, some)
     return found
 
 
@@ -191,6 +196,17 @@ def gru_layer(learner: Learner, some: _Numbers) -> Form:
     return Form(
         with_gradients(lambda: gru(x, start, weights), leaves),
         lambda: plain_gru(x, start, weights),
+        leaves,
+    )
+
+
+def rms_norm(layer: RMSNorm, some: _Numbers) -> Form:
+    """Of what an encoder gives."""
+    x = some.leaf(*some.tokens, *layer.normalized_shape)
+    leaves = [x, layer.weight]
+    return Form(
+        with_gradients(lambda: layer(x), leaves),
+        lambda: torch.nn.functional.rms_norm(x, layer.normalized_shape, layer.weight, layer.eps),
         leaves,
     )
 

@@ -29,7 +29,7 @@ from experience import LONGEST, LONGEST_MEAN, MEAN, episode_lengths, filled
 from kalmanac._encoders import layers
 from kalmanac._encoders.registry import ENCODERS
 from kalmanac._observation import Sizes
-from kalmanac._ops import sac_losses
+from kalmanac._ops import rms_norm, sac_losses
 from kalmanac._ops.squashed_gaussian import Draw, Draws, Range, draw
 from kalmanac._replay.sampling import Batch
 from kalmanac._sac import learner as learning
@@ -102,6 +102,7 @@ PLAIN: dict[str, tuple[Any, str, Any]] = {
     "losses": (sac_losses, "fused", _nowhere),
     "draws": (learning, "fused_draws", plain_draws),
     "hold": (layers, "holds_beside", _nowhere),
+    "norm": (rms_norm, "fused", _nowhere),
 }
 
 

@@ -51,15 +51,15 @@ def test_plain_forms_give_what_fused_ones_give(bench, number, monkeypatch):
 
 
 def test_forms_that_small_updates_do_not_have(bench, monkeypatch):
-    """Draws by kernels, which take slopes at all tokens, interpreted."""
+    """Draws by kernels, which take slopes at all tokens, interpreted; and RMSNorm."""
     script, forms = bench("compiled"), bench("compiled_forms")
     monkeypatch.setattr(sac_losses, "fused", sac_losses.fused)
     some = forms._Numbers(script.SMALL_CONTINUOUS, CPU)
     learner = script.make_learner("vssm+kf", script.SMALL_CONTINUOUS, CPU)
     monkeypatch.setattr(sac_losses, "takes_last_token", lambda reward, actions: True)
-    form = forms.draws(learner, some)
-    right = [x.detach().clone() for x in form.ours()]
-    assert forms.apart(right, form.rival(lambda plain: plain)()) < 1e-6
+    for form in (forms.draws(learner, some), forms.rms_norm(forms.RMSNorm(8), some)):
+        right = [x.detach().clone() for x in form.ours()]
+        assert forms.apart(right, form.rival(lambda plain: plain)()) < 1e-6
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from kalmanac._encoders.contract import (
 )
 from kalmanac._encoders.kalman import PROCESS_NOISE, Q_MIN, R_MIN, Beliefs, KalmanLayer
 from kalmanac._encoders.layers import NORM_EPS, RAW_STEP_SIZE, CausalConvolution, Stack
+from kalmanac._ops.rms_norm import RMSNorm
 from kalmanac._ops.scan.inputs import Belief
 
 
@@ -52,7 +53,7 @@ class KalmanBlock(HistoryEncoder):
         positive_sizes(d_model=d_model, d_state=d_state, expand=expand, kernel=kernel)
         self.d_model, self.d_state = d_model, d_state
         d_inner = expand * d_model
-        self.norm = nn.RMSNorm(d_model, eps=NORM_EPS)
+        self.norm = RMSNorm(d_model, eps=NORM_EPS)
         self.in_projection = nn.Linear(d_model, 2 * d_inner, bias=False)
         self.convolution = CausalConvolution(d_inner, kernel)
         self.filter = KalmanLayer(

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 from kalmanac._encoders.contract import HistoryEncoder, Lengths, State
 from kalmanac._ops.dense import dense
 from kalmanac._ops.hold import System, holds_beside, project_and_hold, zero_order_hold
+from kalmanac._ops.rms_norm import RMSNorm
 from kalmanac._ops.scan.arguments import carry_dtype
 
 
@@ -240,4 +241,4 @@ def stack_states(states: Sequence[State]) -> State:
 
 def output_norm(d_model: int, norm: bool) -> nn.Module:
     """Make an RMSNorm with one learnable scale per feature, or nothing. Zeros (pads) stay zeros."""
-    return nn.RMSNorm(d_model, eps=NORM_EPS) if norm else nn.Identity()
+    return RMSNorm(d_model, eps=NORM_EPS) if norm else nn.Identity()

@@ -21,6 +21,7 @@ from kalmanac._encoders.contract import (
     read_steps,
 )
 from kalmanac._encoders.layers import NORM_EPS, CausalConvolution, Stack
+from kalmanac._ops.rms_norm import RMSNorm
 from kalmanac._ops.scan.linear import linear_scan
 
 
@@ -48,7 +49,7 @@ class MambaBlock(HistoryEncoder):
         )
         self.d_model, self.d_state, self.dt_rank = d_model, d_state, dt_rank
         self.d_inner = expand * d_model
-        self.norm = nn.RMSNorm(d_model, eps=NORM_EPS)
+        self.norm = RMSNorm(d_model, eps=NORM_EPS)
         self.in_projection = nn.Linear(d_model, 2 * self.d_inner, bias=False)
         self.convolution = CausalConvolution(self.d_inner, kernel)
         self.selection = nn.Linear(self.d_inner, dt_rank + 2 * d_state, bias=False)

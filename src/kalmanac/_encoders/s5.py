@@ -21,6 +21,7 @@ from kalmanac._encoders.contract import (
     read_steps,
 )
 from kalmanac._encoders.layers import NORM_EPS, Stack
+from kalmanac._ops.rms_norm import RMSNorm
 from kalmanac._ops.scan.linear import linear_scan
 
 STEP_SIZES = (1e-3, 1e-1)  # the step sizes start log-uniform in this range, as in S5
@@ -53,7 +54,7 @@ class S5Block(HistoryEncoder):
         self.d_model, self.d_state = d_model, d_state
         half, dtype = d_state // 2, torch.get_default_dtype()
         eigenvalues, vectors = hippo_normal(d_state)
-        self.norm = nn.RMSNorm(d_model, eps=NORM_EPS)
+        self.norm = RMSNorm(d_model, eps=NORM_EPS)
         self.log_rate = nn.Parameter(torch.log(-eigenvalues.real).to(dtype))
         self.frequency = nn.Parameter(eigenvalues.imag.to(dtype))
         spread = torch.rand(half) * (math.log(high) - math.log(low)) + math.log(low)
