@@ -7,8 +7,8 @@
 
 `kalmanac sweep dropout` trains the same. A run counts by the mean of its last five evaluations. The
 claim that is tested: Transformers degrade less than recurrent and state-space memories (arXiv
-2603.04648, which trains by PPO). It is judged by the share of what an agent learned with all
-readings, from its first evaluation to its last ones, that is lost where half of them are missing.
+2603.04648, which trains by PPO). It is judged by the share that is lost, where half of the readings
+are missing, of what an agent gains with all of them over actions that are zero.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from learning import LATE, score
 from report import print_table
 
 COLORS = {"vssm+kf": "#0072B2", "gru": "#D55E00", "transformer": "#009E73", "mamba": "#CC79A7"}
-EXACT_EPISODES = 500
+EXACT_EPISODES, IDLE_EPISODES = 500, 100
 
 
 class Cell(NamedTuple):
@@ -40,13 +41,6 @@ class Cell(NamedTuple):
     agent: str
     dropout: float
     told: bool
-
-
-class Reached(NamedTuple):
-    """One run: the mean of its last evaluations, and its first one."""
-
-    late: float
-    first: float
 
 
 def name_of(run: Experiment) -> str:
@@ -69,19 +63,18 @@ def job(run: Experiment) -> str:
     return f"{name_of(run)} {task} {' '.join(flags)}"
 
 
-def read(folder: Path) -> dict[Cell, list[Reached]]:
-    """What the files of learning.py say."""
-    found: dict[Cell, list[Reached]] = defaultdict(list)
+def read(folder: Path) -> dict[Cell, list[float]]:
+    """The mean of the last evaluations of each run, from the files of learning.py."""
+    found: dict[Cell, list[float]] = defaultdict(list)
     for file in sorted(folder.glob("*.jsonl")):
         first, *rows = map(json.loads, file.read_text().splitlines())
         run = first["experiment"]
         if run["env"] not in TASKS or not rows or run.get("privileged"):
             continue
-        scores = [score(row, "in") for row in rows]
-        reached = Reached(float(np.mean(scores[-LATE:])), scores[0])
+        late = float(np.mean([score(row, "in") for row in rows[-LATE:]]))
         dropout = run["dropout"]
         for told in (True, False) if not dropout else (run["dropout_told"],):
-            found[Cell(run["env"], run["encoder"], dropout, told)].append(reached)
+            found[Cell(run["env"], run["encoder"], dropout, told)].append(late)
     return dict(found)
 
 
@@ -100,17 +93,29 @@ def exact_return(rate: float, episodes: int = EXACT_EPISODES) -> float:
     return -float(((mean - truth) ** 2).sum(1).mean())
 
 
-def loss(found: Mapping[Cell, Sequence[Reached]], cell: Cell) -> float | None:
-    """The share that is lost of what was learned with all readings; 1 is all of it."""
-    whole = found.get(cell._replace(dropout=0.0))
-    mine = found.get(cell)
+@cache
+def idle_return(task: str, episodes: int = IDLE_EPISODES) -> float:
+    """Mean return of actions that are zero: no estimate, no voltage, no push."""
+    env, total, going = make_vector(task, episodes), np.zeros(episodes), np.ones(episodes, np.bool_)
+    env.reset(seed=0)
+    while going.any():
+        _, reward, terminated, truncated, _ = env.step(np.zeros((episodes, 1), np.float32))
+        total += reward * going
+        going &= ~(terminated | truncated)
+    env.close()
+    return float(total.mean())
+
+
+def loss(found: Mapping[Cell, Sequence[float]], cell: Cell) -> float | None:
+    """The share that is lost of what is gained with all readings; 1 is all of it."""
+    whole, mine = found.get(cell._replace(dropout=0.0)), found.get(cell)
     if not whole or not mine:
         return None
-    top, chance = (float(np.mean([getattr(run, x) for run in whole])) for x in Reached._fields)
-    return (top - float(np.mean([run.late for run in mine]))) / (top - chance)
+    top = float(np.mean(whole))
+    return (top - float(np.mean(mine))) / (top - idle_return(cell.task))
 
 
-def table(found: Mapping[Cell, Sequence[Reached]]) -> list[list[str]]:
+def table(found: Mapping[Cell, Sequence[float]]) -> list[list[str]]:
     """One row a task and agent: returns at every rate, told and not, and what is lost at most."""
     body = []
     for task in TASKS:
@@ -120,7 +125,7 @@ def table(found: Mapping[Cell, Sequence[Reached]]) -> list[list[str]]:
             cells = []
             for told in (True, False):
                 for rate in RATES:
-                    late = [x.late for x in found.get(Cell(task, agent, rate, told), ())]
+                    late = found.get(Cell(task, agent, rate, told), ())
                     cells.append(f"{np.mean(late):.4g}" if late else "–")
                 lost = loss(found, Cell(task, agent, max(RATES), told))
                 cells.append("–" if lost is None else f"{lost:.0%}")
@@ -128,7 +133,7 @@ def table(found: Mapping[Cell, Sequence[Reached]]) -> list[list[str]]:
     return body
 
 
-def draw(found: Mapping[Cell, Sequence[Reached]], picture: Path) -> None:
+def draw(found: Mapping[Cell, Sequence[float]], picture: Path) -> None:
     """A panel a task; a line an agent, whole where it is told and broken where it is not."""
     import matplotlib
 
@@ -156,11 +161,11 @@ def draw(found: Mapping[Cell, Sequence[Reached]], picture: Path) -> None:
 
 
 def _line(
-    axes: Any, found: Mapping[Cell, Sequence[Reached]], task: str, agent: str, told: bool,
+    axes: Any, found: Mapping[Cell, Sequence[float]], task: str, agent: str, told: bool,
     dashes: str, shift: float,
 ) -> None:  # fmt: skip
     rates = [rate for rate in RATES if Cell(task, agent, rate, told) in found]
-    late = [[x.late for x in found[Cell(task, agent, rate, told)]] for rate in rates]
+    late = [found[Cell(task, agent, rate, told)] for rate in rates]
     if not late:
         return
     means = [float(np.mean(x)) for x in late]

@@ -28,13 +28,14 @@ def write(folder, run, scores):
     (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 
-def test_what_is_lost_is_a_share_of_what_was_learned(bench, tmp_path, capsys):
+def test_what_is_lost_is_a_share_of_what_is_gained(bench, tmp_path, capsys, monkeypatch):
     dropout = bench("dropout")
+    monkeypatch.setattr(dropout, "idle_return", {"motor": -110.0}.get)
     for agent, told, blind in (("vssm+kf", -20.0, -60.0), ("transformer", -50.0, -110.0)):
         for seed in range(2):
             for rate, knows, last in ((0.0, True, -10.0), (0.5, True, told), (0.5, False, blind)):
                 run = settings(agent, task="motor", dropout=rate, told=knows, seed=seed)
-                write(tmp_path, run, [-110.0] + 5 * [last + seed - 0.5])
+                write(tmp_path, run, [-200.0] + 5 * [last + seed - 0.5])
     write(tmp_path, settings("oracle"), [-5.0] * 3)
     found = dropout.read(tmp_path)
     assert {cell.agent for cell in found} == {"vssm+kf", "transformer"}
@@ -48,6 +49,13 @@ def test_what_is_lost_is_a_share_of_what_was_learned(bench, tmp_path, capsys):
     assert rows["motor, transformer"].split()[-1] == "100%"
     assert picture.stat().st_size > 5_000
     assert dropout.main(["figure", str(tmp_path / "x")]) == 1
+
+
+def test_who_does_nothing_learns_nothing(bench):
+    """In `track` the estimate is zero, and a random walk goes away from it."""
+    dropout = bench("dropout")
+    assert -75 < dropout.idle_return("track") < -50
+    assert dropout.idle_return("motor", episodes=20) < -300
 
 
 def test_the_exact_filter_loses_where_readings_are_missing(bench):
