@@ -1,6 +1,6 @@
 """The shoot-out: which memory stands missing readings, told of them and not?
 
-    python benchmarks/dropout.py jobs                     # one line a training: NAME TASK FLAGS
+    python benchmarks/dropout.py jobs --done results/dropout    # a line a training: NAME TASK FLAGS
     kalmanac train TASK FLAGS --folder runs/NAME          # for each of them, on any machine
     python benchmarks/learning.py runs/* --out results/dropout
     python benchmarks/dropout.py figure results/dropout --picture results/dropout/dropout.png
@@ -26,7 +26,7 @@ from kalmanac._envs.registry import make_vector
 from kalmanac._envs.sensors import Corruption
 from kalmanac._envs.track import exact_filter
 from kalmanac._lab.experiment import Experiment
-from kalmanac._suites.dropout import AGENTS, BURST, PRESETS, RATES, TASKS, motor_runs, runs
+from kalmanac._suites.dropout import AGENTS, BURST, PRESETS, RATES, SEEDS, TASKS, motor_runs, runs
 from learning import LATE, score
 from report import print_table
 
@@ -50,17 +50,19 @@ def name_of(run: Experiment) -> str:
     return f"{task}.{run.agent}.{run.dropout:g}-{told}-seed{run.seed}"
 
 
-def job(run: Experiment) -> str:
-    """NAME TASK FLAGS."""
+def job(run: Experiment, seeds: int = 1) -> str:
+    """NAME TASK FLAGS; of several seeds from 0 on, the name is without one."""
     task = next(name for name, env in PRESETS.items() if env == run.env)
-    flags = [f"--encoder {run.agent}", f"--seed {run.seed}", f"--dropout {run.dropout:g}"]
+    which = f"--seed {run.seed}" if seeds == 1 else f"--seeds {seeds} --overlap"
+    flags = [f"--encoder {run.agent}", which, f"--dropout {run.dropout:g}"]
     if not run.dropout:
         flags.append("--dropout-burst None")
     if not run.dropout_told:
         flags.append("--no-dropout-told")
     if not run.dropout_flag:
         flags.append("--no-dropout-flag")
-    return f"{name_of(run)} {task} {' '.join(flags)}"
+    name = name_of(run) if seeds == 1 else name_of(run).rpartition("-")[0]
+    return f"{name} {task} {' '.join(flags)}"
 
 
 def read(folder: Path) -> dict[Cell, list[float]]:
@@ -178,6 +180,10 @@ def _line(
     )
 
 
+def _is_there(run: Experiment, folder: Path | None) -> bool:
+    return folder is not None and (folder / f"{name_of(run)}.jsonl").is_file()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the jobs, or draw what they left."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -185,6 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     jobs = verbs.add_parser("jobs", help="one line a training")
     jobs.add_argument("--only", nargs="*", choices=PRESETS, default=list(PRESETS), metavar="TASK")
     jobs.add_argument("--motor", action="store_true", help="the motor's other agents, too")
+    jobs.add_argument("--done", type=Path, metavar="FOLDER", help="leave out what has a file there")
+    jobs.add_argument("--together", action="store_true", help="all seeds in one process")
     figure = verbs.add_parser("figure", help="what the runs reached")
     figure.add_argument("folder", type=Path, help="files of benchmarks/learning.py")
     figure.add_argument("--picture", type=Path)
@@ -192,7 +200,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.verb == "jobs":
         chosen = [run for run in runs() if run.env in {PRESETS[name] for name in options.only}]
         every = {run.hash: run for run in [*chosen, *(motor_runs() if options.motor else ())]}
-        print("\n".join(job(run) for run in sorted(every.values(), key=lambda run: run.seed)))
+        left = [run for run in every.values() if not _is_there(run, options.done)]
+        seeds = len(SEEDS) if options.together else 1
+        lines = [job(run, seeds) for run in sorted(left, key=lambda run: run.seed)]
+        print("\n".join(dict.fromkeys(lines)))
         return 0
     found = read(options.folder)
     if not found:

@@ -21,6 +21,26 @@ def test_every_job_is_a_run_of_the_suite(bench, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 60
 
 
+def test_what_is_done_is_left_out_and_seeds_go_together(bench, capsys, tmp_path):
+    dropout = bench("dropout")
+    for seed in range(2):
+        (tmp_path / f"track.gru.0.5-blind-seed{seed}.jsonl").touch()
+    call = ["jobs", "--only", "dropout-track", "--done", str(tmp_path)]
+    assert dropout.main(call) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(names) == 58
+    assert "track.gru.0.5-blind-seed2" in names
+    assert "track.gru.0.5-blind-seed1" not in names
+    assert dropout.main([*call, "--together"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 20
+    line = next(line for line in lines if line.startswith("track.gru.0.5-blind "))
+    assert line.split()[2:6] == ["--encoder", "gru", "--seeds", "3"]
+    words = [word for word in line.split()[1:] if word not in {"--seeds", "3", "--overlap"}]
+    experiment = train.experiment_from(read_call("train", train.VERB, words))
+    assert experiment == settings("gru", task="track", dropout=0.5, told=False)
+
+
 def write(folder, run, scores):
     rows = [{"step": i, "eval/in/mean_reward": x} for i, x in enumerate(scores)]
     lines = [{"experiment": run.to_data()}, *rows]
