@@ -6,10 +6,12 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FrameStackObservation, TransformObservation
 
 from kalmanac import (
     Corruption,
     HiddenNumbers,
+    ObservationNoise,
     PrivilegedObservation,
     RecurrentSAC,
     corrupted,
@@ -72,9 +74,10 @@ def test_what_is_learned_from_has_the_reference_and_no_missing_reading(broken, n
     torch.testing.assert_close(vector[..., 1][token], reference[token].float(), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("broken", [0.0, np.nan])
-def test_what_is_acted_on_too_and_in_an_exported_step(broken):
-    model = small("gru", several(broken=broken), normalize_observations=True).learn(60)
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("broken", [0.0, 9.0, np.nan])
+def test_what_is_acted_on_too_and_in_an_exported_step(broken, normalized):
+    model = small("gru", several(broken=broken), normalize_observations=normalized).learn(60)
     here = {"observed": np.array([False])}
     lost = np.array([[broken, 2.0, broken]], np.float32)
     other = np.array([[broken, 6.0, broken]], np.float32)
@@ -102,11 +105,67 @@ def test_a_saved_agent_knows_the_places(tmp_path):
     np.testing.assert_array_equal(one, other)
 
 
+def before(document):
+    """As an older version wrote it."""
+    return {key: x for key, x in document.items() if key != "unmeasured"}
+
+
 def test_a_problem_from_before_has_none():
     document = Problem.of(several(), privileged=False).to_json()
     assert Problem.from_json(document).unmeasured == (1,)
-    del document["unmeasured"]
-    assert Problem.from_json(document).unmeasured == ()
+    assert Problem.from_json(before(document)).unmeasured == ()
+
+
+def test_a_problem_without_any_is_written_as_before():
+    env = make_vector("motor", 1)
+    assert unmeasured_places(env) == (2,)
+    problem = Problem.of(env, privileged=False)
+    assert problem.unmeasured == (), "no reading of it can be missing"
+    assert "unmeasured" not in problem.to_json()
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_run_from_before_goes_on_as_it_was(normalized):
+    """It has learned with zeros at all places of a gap."""
+    first = small("gru", several(), normalize_observations=normalized).learn(60)
+    state = first.checkpoint_state()
+    seen, here = np.float32([[0, 2, 0]]), np.array([False])
+    for spaces_, expected in ((state["spaces"], (1,)), (before(state["spaces"]), ())):
+        model = small("gru", several(), normalize_observations=normalized)
+        model.predict(seen, deterministic=True, observed=here)  # the normalizer has settled
+        model.load_checkpoint_state({**state, "spaces": spaces_})
+        assert model._known()[0].unmeasured == expected
+        acted = model.predict(seen, deterministic=True, observed=here)[0]
+        lost = model.predict(seen * 0, deterministic=True, observed=here)[0]
+        assert np.array_equal(acted, lost) == (expected == ())
+        model.learn(40)
+        batch = model._training.batch_aside()
+        vector, observed = batch.observation.vector, batch.observation.observed
+        token = torch.arange(vector.shape[1]) < batch.lengths[:, None]
+        observed = observed | ~token
+        assert vector[~observed][:, [0, 2]].abs().sum() == 0
+        assert bool(vector[~observed][:, 1].any()) == bool(expected) or normalized
+
+
+def test_a_buffer_of_other_places_is_refused_where_readings_can_be_missing(tmp_path):
+    model = small("gru", several()).learn(40)
+    model.save_replay_buffer(tmp_path / "own")
+    other = small("gru", several()).learn(40)
+    other._set_unmeasured(())
+    other.save_replay_buffer(tmp_path / "other")
+    model.load_replay_buffer(tmp_path / "own.replay")
+    with pytest.raises(ValueError, match=r"unmeasured: got \(\) in .*, expected \(1,\)"):
+        model.load_replay_buffer(tmp_path / "other.replay")
+
+
+def test_an_environment_of_other_places_is_refused():
+    class Turned(Steered):
+        unmeasured = (0,)
+
+    model = small("gru", several()).learn(20)
+    model.set_env(several())
+    with pytest.raises(ValueError, match=r"env.unmeasured: got \(0,\), expected \(1,\)"):
+        model.set_env(SyncVectorEnv([Turned] * 2, autoreset_mode=NEXT_STEP))
 
 
 def test_places_are_found_through_wrappers_vectors_and_processes():
@@ -146,12 +205,45 @@ def test_an_agent_for_data_alone_is_told_them():
     assert model._known()[0].observations.measured.tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("places", [(3,), (-1,), (True,), (0.0,)])
-def test_places_outside_are_refused(places):
-    with pytest.raises(ValueError, match=r"unmeasured: got .*, expected places of 0 to 2"):
-        observation_codec(Steered.observation_space, unmeasured=places)
+@pytest.mark.parametrize(
+    "given", [(1,), [1], (-2,), np.array([1]), np.flatnonzero([0, 1, 0]), (np.int64(1),), (1, 1)]
+)
+def test_places_may_be_any_integers(given):
+    class Declares(Steered):
+        unmeasured = given
+
+    assert unmeasured_places(Declares()) == (1,)
+    noisy = ObservationNoise(Declares(), 1.0)
+    assert [noisy.reset(seed=seed)[0][1] for seed in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("given", [(3,), (-4,), True, 1, "heat", (0.0,), ((1,),)])
+def test_what_are_no_places_is_refused(given):
+    class Declares(Steered):
+        unmeasured = given
+
+    with pytest.raises((TypeError, ValueError), match=r"unmeasured: got .*places of 0 to 2, such"):
+        unmeasured_places(Declares())
+    with pytest.raises((TypeError, ValueError), match=r"unmeasured: got .*places of 0 to 2, such"):
+        small("gru").set_spaces(
+            Steered.observation_space, Steered.action_space, observed=True, unmeasured=given
+        )
+
+
+def test_a_wrapper_that_changes_the_shape_has_to_declare_its_own():
+    """Without a word of it, all of a missing reading is zeros, as ever."""
+    shorter = TransformObservation(Steered(), lambda o: o[1:], spaces.Box(-9, 9, (2,), np.float32))
+    stacked = FrameStackObservation(Steered(), 4)
+    for env in (shorter, stacked, SyncVectorEnv([lambda: shorter], autoreset_mode=NEXT_STEP)):
+        with pytest.warns(UserWarning, match="unmeasured: got .* a wrapper that changes the shape"):
+            assert unmeasured_places(env) == ()
+    shorter.unmeasured = (0,)
+    assert unmeasured_places(shorter) == (0,)
+    stacked.unmeasured = ()
+    assert unmeasured_places(stacked) == ()
 
 
 def test_places_of_what_is_no_vector_are_refused():
+    codec = observation_codec(spaces.Dict({"a": spaces.Box(0, 1, (3,))}))
     with pytest.raises(TypeError, match=r"unmeasured: got places in Dict.*, expected a Box"):
-        observation_codec(spaces.Dict({"a": spaces.Box(0, 1, (3,))}), unmeasured=(0,))
+        codec.set_unmeasured((0,))

@@ -5,6 +5,7 @@ A space is a tree of Tuple and Dict with leaves of other kinds. A leaf becomes f
 where it counts choices, or stays an image.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -219,13 +220,9 @@ class ObservationCodec:
 
     A Dict with a key "action_mask" that fits the actions of `actions` carries a mask: `action_mask`
     reads it, and it is no feature.
-
-    `unmeasured` names places of a vector that no sensor reads: they are never missing.
     """
 
-    def __init__(
-        self, space: Space, actions: ActionCodec | None = None, unmeasured: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, space: Space, actions: ActionCodec | None = None) -> None:
         leaves, self._space = parts(space), space
         self._mask: Part | None = None
         if isinstance(space, spaces.Dict) and actions is not None and actions.discrete:
@@ -244,7 +241,7 @@ class ObservationCodec:
             np.array([part.scaled for part in self._features], np.bool_),
             [part.width for part in self._features],
         )
-        self.measured = _measured(space, unmeasured)  # (O,) bool; None: all
+        self.measured: NDArray[np.bool_] | None = None  # (O,); None: sensors read all of them
 
     @property
     def has_action_mask(self) -> bool:
@@ -282,6 +279,18 @@ class ObservationCodec:
         """Return the masks inside the observations, (n, …); None if there are none."""
         return None if self._mask is None else self._mask.rows(batch)
 
+    def set_unmeasured(self, unmeasured: Sequence[int]) -> tuple[int, ...]:
+        """Take places of a vector that no sensor reads, which are never missing; see `places`."""
+        self.measured, shape = None, self._space.shape
+        if not np.size(unmeasured):
+            return ()
+        if not isinstance(self._space, spaces.Box) or shape is None or len(shape) != 1:
+            raise TypeError(f"unmeasured: got places in {self._space}, expected a Box of one axis")
+        found = places(unmeasured, shape[0])
+        self.measured = np.ones(shape[0], np.bool_)
+        self.measured[list(found)] = False
+        return found
+
     def as_batch(self, observation: Any) -> tuple[Any, bool]:
         """Return a batch, and whether the argument was a single observation."""
         first = self.leaves[0]
@@ -302,26 +311,9 @@ def _tree(space: Space, path: Path, leaves: Mapping[Path, NDArray[Any]]) -> Any:
     return leaves[path]
 
 
-def _measured(space: Space, unmeasured: Sequence[int]) -> NDArray[np.bool_] | None:
-    if not unmeasured:
-        return None
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise TypeError(f"unmeasured: got places in {space}, expected a Box with one axis")
-    places = range(space.shape[0])
-    if not all(type(place) is int and place in places for place in unmeasured):
-        raise ValueError(
-            f"unmeasured: got {tuple(unmeasured)}, expected places of 0 to {len(places) - 1}"
-        )
-    measured = np.ones(len(places), np.bool_)
-    measured[list(unmeasured)] = False
-    return measured
-
-
-def observation_codec(
-    space: Space, actions: ActionCodec | None = None, unmeasured: Sequence[int] = ()
-) -> ObservationCodec:
+def observation_codec(space: Space, actions: ActionCodec | None = None) -> ObservationCodec:
     """Make the codec for observations of one environment's `space`."""
-    return ObservationCodec(space, actions, unmeasured)
+    return ObservationCodec(space, actions)
 
 
 def privileged_space(env: Environment) -> spaces.Box | None:
@@ -329,7 +321,7 @@ def privileged_space(env: Environment) -> spaces.Box | None:
 
     An environment declares it as an attribute `privileged_space`; see `declared`.
     """
-    space = declared(env, "privileged_space")
+    space, _ = declared(env, "privileged_space")
     if space is not None and (not isinstance(space, spaces.Box) or len(space.shape) != 1):
         raise TypeError(f"privileged_space: got {space}, expected a Box with one axis")
     return space
@@ -338,13 +330,42 @@ def privileged_space(env: Environment) -> spaces.Box | None:
 def unmeasured_places(env: Environment) -> tuple[int, ...]:
     """Return the places of an observation, a vector, that no sensor reads, such as a reference.
 
-    An environment declares them as an attribute `unmeasured`; see `declared`.
+    An environment declares them as an attribute `unmeasured`; see `declared`. A wrapper that leaves
+    numbers out or moves them declares its own: where the length is another one, there are none, and
+    a warning says so.
     """
-    return tuple(declared(env, "unmeasured") or ())
+    given, layer = declared(env, "unmeasured")
+    if given is None or not np.size(given):
+        return ()
+    shape, own = (_space_of(x).shape for x in (env, layer))
+    if shape != own or own is None or len(own) != 1:
+        warnings.warn(
+            f"unmeasured: got {given} of an observation of shape {own}, expected places of one of "
+            f"shape {shape}, with one axis: a wrapper that changes the shape declares its own, () "
+            "if it has none; there are none now, and a missing reading is zeros everywhere",
+            stacklevel=2,
+        )
+        return ()
+    return places(given, own[0])
 
 
-def declared(env: Environment, name: str) -> Any:
-    """Return what an environment has as an attribute `name`; None: nothing.
+def places(given: Any, size: int) -> tuple[int, ...]:
+    """Return places of a vector in order, each once, counted from its beginning."""
+    expected = f"expected places of 0 to {size - 1}, such as ({size - 1},)"
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise TypeError(f"unmeasured: got {given!r}, {expected}")
+    if ((array < -size) | (array >= size)).any():
+        raise ValueError(f"unmeasured: got {given!r}, {expected}")
+    return tuple(sorted({int(place) % size for place in array}))
+
+
+def _space_of(env: Any) -> Space:
+    return env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
+
+
+def declared(env: Environment, name: str) -> tuple[Any, Any]:
+    """Return what an environment has as an attribute `name`, None for nothing, and which layer.
 
     Wrappers and copies in a `SyncVectorEnv` are looked through, and those of an `AsyncVectorEnv`
     are asked.
@@ -357,9 +378,9 @@ def declared(env: Environment, name: str) -> Any:
             known = all(layer.call("has_wrapper_attr", name))
             value = layer.get_attr(name)[0] if known else None
         if value is not None:
-            return value
+            return value, layer
         if isinstance(layer, gymnasium.Wrapper | VectorWrapper):
             layer = layer.env
         else:
             layer = layer.envs[0] if isinstance(layer, SyncVectorEnv) else None
-    return None
+    return None, None

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorWrapper
 
 from kalmanac._envs.checkpointable import check_names
-from kalmanac._envs.observation_codecs import privileged_space, unmeasured_places
+from kalmanac._envs.observation_codecs import privileged_space
 from kalmanac._envs.wrappers import Checkpointable
 
 MakeOne = Callable[[], gymnasium.Env[Any, Any]]
@@ -61,7 +61,6 @@ class Workers(VectorWrapper[Any, Any, Any, Any, Any]):
         self._seeds: list[int | None] = [None] * len(makers)
         probe = makers[0]()
         self.privileged_space: spaces.Box | None = privileged_space(probe)
-        self.unmeasured = unmeasured_places(probe)
         probe.close()
         bound: dict[str, Any] = {}
         if at_once is not None and at_once < len(makers):

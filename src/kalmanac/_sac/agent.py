@@ -247,6 +247,14 @@ class Agent:
             learner, self.normalizer, graph=graph, averaged=True, return_scale=self.return_scale
         )
 
+    def _set_unmeasured(self, places: tuple[int, ...]) -> None:
+        """A run from before goes on with the places that it had, whatever its environment says."""
+        problem = self._known()[0]
+        if places != problem.unmeasured:
+            problem.set_unmeasured(places)
+            if self.normalizer is not None:
+                self.normalizer.set_measured(problem.observations.measured)
+
     def _new_training(
         self, env: VectorEnv[Any, Any, Any], replay: Replay | None = None
     ) -> Training:

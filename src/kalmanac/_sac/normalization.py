@@ -37,12 +37,18 @@ class ObservationNormalizer:
             raise ValueError(f"clip: got {clip}, expected a positive number")
         self.clip = clip
         self.scaled = np.ones(size, np.bool_) if scaled is None else scaled
-        self.measured = measured
         self.count = 0
         self.mean = np.zeros(size)  # (O,) float64
         self.squares = np.zeros(size)  # (O,) float64: Σ (x − mean)²
         self._settled: dict[torch.device, Sequence[Tensor]] = {}
         self._settled_at: dict[torch.device, int] = {}
+        self.set_measured(measured)
+
+    def set_measured(self, measured: NDArray[np.bool_] | None) -> None:
+        """Take other places (O,) that have zeros where a reading is missing; None: all."""
+        self.measured = measured
+        self._settled.clear()
+        self._settled_at.clear()
 
     def update(self, observation: NDArray[np.float32]) -> None:
         """Take in n more observations (n, O), by the pairwise update of Chan et al. (1979)."""

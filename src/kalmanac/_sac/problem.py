@@ -44,8 +44,8 @@ class Problem:
                 'continuous (metadata["action_mask"] = False if it means something else)'
             )
         self.info_keys = keys
-        self.unmeasured = tuple(unmeasured)
-        self.observations = observation_codec(observation, self.actions, self.unmeasured)
+        self.observations = observation_codec(observation, self.actions)
+        self.unmeasured = self.observations.set_unmeasured(unmeasured)
         self.reader = ObservationReader(self.observations, self.actions, **keys._asdict())
         self.sizes = Sizes(
             self.observations.size,
@@ -72,7 +72,8 @@ class Problem:
         space, actions = env.single_observation_space, env.single_action_space
         # codecs first: they refuse what cannot be used before anything is reset
         observation_codec(space, action_codec(actions))
-        return cls(space, actions, truth, info_keys(env), unmeasured_places(env))
+        keys = info_keys(env)
+        return cls(space, actions, truth, keys, unmeasured_places(env) if keys.observed else ())
 
     def require_same(self, env: VectorEnv[Any, Any, Any]) -> None:
         """Refuse an environment with other spaces."""
@@ -85,6 +86,15 @@ class Problem:
             if got != own:
                 how = f", {DECLARED}" if got is None else ""
                 raise ValueError(f"env.{name}: got {got}, expected {own} as in training{how}")
+        theirs = unmeasured_places(env) if self.unmeasured else ()
+        if theirs and theirs != self.unmeasured:
+            raise ValueError(
+                f"env.unmeasured: got {theirs}, expected {self.unmeasured} as in training"
+            )
+
+    def set_unmeasured(self, unmeasured: Sequence[int]) -> None:
+        """Take other places that no sensor reads, as a run from before had them."""
+        self.unmeasured = self.observations.set_unmeasured(unmeasured)
 
     def observe(
         self, observation: Any, *, action_masks: Any = None, observed: Any = None
@@ -108,12 +118,12 @@ class Problem:
     def to_json(self) -> dict[str, Any]:
         """The spaces as JSON's own types."""
         truth = self.privileged_space
-        return {
+        unmeasured = {"unmeasured": list(self.unmeasured)} if self.unmeasured else {}
+        return unmeasured | {
             "observation": space_to_json(self.observation_space),
             "action": space_to_json(self.action_space),
             "truth": None if truth is None else space_to_json(truth),
             "told": self.info_keys._asdict(),
-            "unmeasured": list(self.unmeasured),
         }
 
     @classmethod

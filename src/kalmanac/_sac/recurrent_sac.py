@@ -347,6 +347,7 @@ class RecurrentSAC(Agent):
         }
 
     def _load_document(self, document: dict[str, Any]) -> None:
+        self._set_unmeasured(tuple(document["spaces"].get("unmeasured", ())))
         self._policy_alone = document["learner"] is None
         own = self.learner.actor if self._policy_alone else self.learner
         check_learned(document, {name: tuple(x.shape) for name, x in own.state_dict().items()})

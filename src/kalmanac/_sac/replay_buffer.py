@@ -47,8 +47,10 @@ def _require_same(stored: StoredReplay, problem: Problem) -> None:
         got = Problem.from_json(stored.about["spaces"])
     named: dict[str, tuple[Any, Any]] = {
         name: (getattr(got, name), getattr(problem, name))
-        for name in ("observation_space", "action_space", "privileged_space", "unmeasured")
+        for name in ("observation_space", "action_space", "privileged_space")
     }
+    if problem.sizes.observed:  # else nothing is missing anywhere
+        named["unmeasured"] = got.unmeasured, problem.unmeasured
     named |= {
         f"sizes.{name}": (getattr(got.sizes, name), own)
         for name, own in problem.sizes._asdict().items()
