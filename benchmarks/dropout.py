@@ -130,7 +130,7 @@ def table(found: Mapping[Cell, Sequence[float]]) -> list[list[str]]:
                     late = found.get(Cell(task, agent, rate, told), ())
                     cells.append(f"{np.mean(late):.4g}" if late else "–")
                 lost = loss(found, Cell(task, agent, max(RATES), told))
-                cells.append("–" if lost is None else f"{lost:.0%}")
+                cells.append("–" if lost is None else f"{lost:.1%}")
             body.append([f"{task}, {agent}", *cells])
     return body
 

@@ -66,7 +66,7 @@ def test_what_is_lost_is_a_share_of_what_is_gained(bench, tmp_path, capsys, monk
     picture = tmp_path / "x" / "figure.png"
     assert dropout.main(["figure", str(tmp_path), "--picture", str(picture)]) == 0
     rows = {line.split("  ")[1].strip(): line for line in capsys.readouterr().out.splitlines()[1:]}
-    assert rows["motor, transformer"].split()[-1] == "100%"
+    assert rows["motor, transformer"].split()[-1] == "100.0%"
     assert picture.stat().st_size > 5_000
     assert dropout.main(["figure", str(tmp_path / "x")]) == 1
 
