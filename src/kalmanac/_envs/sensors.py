@@ -171,7 +171,6 @@ class ObservationDropout(CorruptionWrapper):
         self.probability = share("probability", probability)
         self.burst = burst_length("burst", burst, self.probability)
         self.told, self.flag = told, flag
-        self.unmeasured = list(unmeasured_places(env))
         self._after_there = self._after_missing = self.probability
         if self.burst is not None:
             self._after_missing = 1 - 1 / self.burst
@@ -186,6 +185,7 @@ class ObservationDropout(CorruptionWrapper):
                 raise TypeError(f"observation space: got {space}, expected one axis for a flag")
             low, high = (np.append(x, space.dtype.type(n)) for x, n in ((low, 0), (high, 1)))
         self.observation_space = spaces.Box(low, high, dtype=space.dtype.type)
+        self.unmeasured = list(unmeasured_places(env))
         self._missing = False
 
     def transform_observation(self, observation: Any, info: dict[str, Any], first: bool) -> Any:
